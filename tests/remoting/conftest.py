@@ -20,7 +20,7 @@ def run(request: pytest.FixtureRequest) -> Run:
         problems: list[dict[str, Any]] = []
         loop.set_exception_handler(lambda _, context: problems.append(context))
         loop.run_until_complete(asyncio.wait_for(_await(scenario), 100))
-        loop.close()  # not after a failure: uvloop can wait for ever for transports that are still open
+        loop.close()  # not after a failure: uvloop can wait for ever for open transports
         assert not problems
 
     return run_in_new_loop
@@ -31,7 +31,7 @@ async def _await(scenario: Callable[[], Awaitable[None]]) -> None:
 
 
 class MemoryLog:
-    """Remembers events."""
+    """Keeps the events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []

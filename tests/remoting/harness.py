@@ -19,7 +19,7 @@ ANNOUNCED = Announcement(cluster="C", broker="b")
 
 
 class EchoHandler:
-    """Answers each request with its body, or as ``script`` says; remembers what happened."""
+    """Answers each request with its body, or as ``script`` says; keeps what it received."""
 
     def __init__(self, script: Callable[[Connection, Request], None] | None = None) -> None:
         self.script = script
@@ -76,7 +76,7 @@ async def open_channel(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the loop's own limit ends a test in which it never comes."""
+    """Wait for a condition; the loop's own limit ends a test whose condition never holds."""
     while not condition():  # noqa: ASYNC110 (conditions of many kinds, seen from outside)
         await asyncio.sleep(0.002)
 
@@ -105,7 +105,7 @@ class Peer:
         return self._frames.pop(0)
 
     async def closed_by_server(self) -> bytes:
-        """Wait for the end; return what came before it."""
+        """Wait for the end of the connection; return the bytes received before it."""
         try:
             return await self.reader.read()
         except ConnectionResetError:

@@ -24,7 +24,7 @@ Key = tuple[int, str, int, int]
 
 
 def frames_path(version: str) -> Path:
-    """Return where the frames of RocketMQ "4.9" or "5.3" are kept."""
+    """Return the file with the frames of RocketMQ "4.9" or "5.3"."""
     return VECTORS / f"rocketmq-{RELEASES[version]}" / "frames.jsonl.gz"
 
 
@@ -42,12 +42,12 @@ class RecordedFrame:
 
     @property
     def key(self) -> Key:
-        """What there is one of in a file."""
+        """Return the key: a file has one frame of each."""
         return self.request_code, self.by, self.serialize_type, self.answer_code
 
     @property
     def data(self) -> bytes:
-        """The bytes of the frame."""
+        """Return the bytes of the frame."""
         return base64.b64decode(self.frame)
 
     def decoded(self) -> Frame:

@@ -1,4 +1,4 @@
-"""Tests of the client channel and the pool, with real sockets on both loops."""
+"""The client channel and the pool, with real sockets on both loops."""
 
 import asyncio
 from collections.abc import Callable
@@ -31,7 +31,7 @@ HEART_BEAT = RequestCode.HEART_BEAT
 
 
 class RocketMQ:
-    """A server that is no PocketMQ: JSON only, no announcement; what it answers is the test's choice."""
+    """A server that is not PocketMQ: JSON only, no announcement; the test chooses its answers."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -92,7 +92,7 @@ def test_a_channel_upgrades_to_msgpack(run: Run) -> None:
 
 
 def test_a_channel_to_rocketmq_stays_with_json(run: Run) -> None:
-    """No announcement: JSON, and the refusal of hello is no error."""
+    """Without an announcement it uses JSON, and a refused hello is no error."""
 
     async def scenario() -> None:
         rocketmq = RocketMQ()
@@ -113,7 +113,7 @@ def test_a_channel_to_rocketmq_stays_with_json(run: Run) -> None:
 
 
 def test_answers_find_their_requests_in_any_order(run: Run) -> None:
-    """Opaque matching, callbacks without futures."""
+    """Answers match by opaque; callbacks need no futures."""
 
     async def scenario() -> None:
         held: list[Request] = []
@@ -149,7 +149,7 @@ def test_answers_find_their_requests_in_any_order(run: Run) -> None:
 
 
 def test_a_request_without_an_answer_times_out(run: Run) -> None:
-    """Others are not delayed; a late answer is dropped and counted; the channel goes on."""
+    """Other requests are not delayed; a late answer is dropped and counted; the channel goes on."""
 
     async def scenario() -> None:
         late: list[Request] = []
@@ -194,7 +194,7 @@ def test_oneway_requests_have_no_answer(run: Run) -> None:
 
 
 def test_what_was_added_before_close_still_leaves(run: Run) -> None:
-    """A client that says good-bye oneway is heard."""
+    """The server still receives a oneway good-bye."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -210,7 +210,7 @@ def test_what_was_added_before_close_still_leaves(run: Run) -> None:
 
 
 def test_a_lost_connection_ends_every_request(run: Run) -> None:
-    """What has left is UNKNOWN, what has not is not stored; later requests are refused at once."""
+    """Requests that were sent are UNKNOWN, others are not stored; later requests are refused at once."""
 
     async def scenario() -> None:
         handler = EchoHandler(lambda connection, request: None)
@@ -250,7 +250,7 @@ def test_a_lost_connection_ends_every_request(run: Run) -> None:
 
 
 def test_what_never_left_is_not_stored(run: Run) -> None:
-    """The connection goes in the same loop turn."""
+    """The connection is lost in the same turn of the loop."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler())
@@ -277,7 +277,7 @@ def test_what_never_left_is_not_stored(run: Run) -> None:
     ids=["http", "bad JSON", "unknown codec", "oversized"],
 )
 def test_a_server_that_answers_garbage_is_left(run: Run, log: MemoryLog, answer: bytes) -> None:
-    """One event, one clear error, no waiting for the timeout."""
+    """It causes one event and one clear error, and no wait for the timeout."""
 
     async def scenario() -> None:
         rocketmq = RocketMQ()
@@ -321,7 +321,7 @@ def test_wrong_opaques_match_nothing(run: Run) -> None:
 
 
 def test_an_answer_without_its_fields_is_an_error_of_that_request(run: Run) -> None:
-    """A SUCCESS that lacks what it must have does not close the channel."""
+    """A SUCCESS without a required field does not close the channel."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler())  # echoes without a header
@@ -338,7 +338,7 @@ def test_an_answer_without_its_fields_is_an_error_of_that_request(run: Run) -> N
 
 
 def test_a_bad_announcement_leaves_the_channel_with_json(run: Run, log: MemoryLog) -> None:
-    """Whatever stands in the field."""
+    """Whatever the field contains."""
 
     async def scenario() -> None:
         rocketmq = RocketMQ()
@@ -356,7 +356,7 @@ def test_a_bad_announcement_leaves_the_channel_with_json(run: Run, log: MemoryLo
 
 
 def test_requests_of_the_server_reach_the_callback(run: Run) -> None:
-    """Oneway and answered ones; a failing callback is reported and harms nobody."""
+    """Oneway and answered requests arrive; a failing callback is reported and affects no other."""
 
     async def scenario() -> None:
         log = MemoryLog()
@@ -413,7 +413,7 @@ def test_a_failing_callback_does_not_harm_the_others(run: Run, log: MemoryLog) -
 
 
 def test_a_server_that_does_not_read_bounds_the_outgoing_bytes(run: Run) -> None:
-    """Not writable, then refused; drain returns when the server reads on."""
+    """The channel is not writable, then refuses; drain returns when the server reads again."""
 
     async def scenario() -> None:
         handler = EchoHandler(lambda connection, request: None)
@@ -441,7 +441,7 @@ def test_a_server_that_does_not_read_bounds_the_outgoing_bytes(run: Run) -> None
 
 
 def test_a_burst_in_one_turn_is_bounded_too(run: Run) -> None:
-    """The bytes of the present turn count."""
+    """The bytes of the present turn of the loop count."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler(lambda connection, request: None))
@@ -462,7 +462,7 @@ def _send_many(channel: ClientChannel, count: int) -> None:
 
 
 def test_too_many_pending_requests_are_refused(run: Run) -> None:
-    """And a frame above the limit; neither calls done."""
+    """So is a frame above the limit; neither calls done."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler(lambda connection, request: None))

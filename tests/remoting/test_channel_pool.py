@@ -1,4 +1,4 @@
-"""Channels by address: connects that are shared, refused and tried again, and the end of the pool."""
+"""Channels by address: shared, refused and repeated connects, and the end of the pool."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ from tests.remoting.test_channel import HEART_BEAT, RocketMQ
 
 @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:http", "127.0.0.1:99999999", "a" * 300 + ":1"])
 def test_addresses_that_are_none(run: Run, address: str) -> None:
-    """The text says what is wrong."""
+    """The text names the mistake."""
 
     async def scenario() -> None:
         channel = ClientChannel(address, clock=SystemClock(), log=NullLog())
@@ -32,7 +32,7 @@ def test_addresses_that_are_none(run: Run, address: str) -> None:
 
 
 def test_connect_refused_then_backoff_then_connect(run: Run) -> None:
-    """The second call fails at once and says when to come back; after the delay the server is found again."""
+    """The second call fails at once with the retry time; after the delay the server is found again."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -73,7 +73,7 @@ def test_connect_refused_then_backoff_then_connect(run: Run) -> None:
 
 
 def test_callers_share_one_connect(run: Run) -> None:
-    """A cancelled caller does not take the connect from the others."""
+    """A cancelled caller does not cancel the connect for the others."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -94,7 +94,7 @@ def test_callers_share_one_connect(run: Run) -> None:
 
 
 def test_a_name_server_that_drops_the_first_request_is_found_out_by_a_second(run: Run) -> None:
-    """RocketMQ 4.9's name server does not answer codes that it does not know; it answers a question for a route."""
+    """RocketMQ 4.9's name server does not answer unknown codes; it answers a request for a route."""
 
     async def scenario() -> None:
         rocketmq = RocketMQ()
@@ -117,7 +117,7 @@ def test_a_name_server_that_drops_the_first_request_is_found_out_by_a_second(run
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY, MSGPACK])
 def test_a_form_of_headers_can_be_forced(run: Run, serialize_type: int) -> None:
-    """Behind the first request every request has it, and every answer."""
+    """After the first request, every request and every answer has it."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler(echo))
@@ -132,7 +132,7 @@ def test_a_form_of_headers_can_be_forced(run: Run, serialize_type: int) -> None:
 
 
 def test_a_pool_closes_while_it_connects(run: Run) -> None:
-    """A server that never answers hello holds nobody."""
+    """A server that never answers hello delays no caller."""
 
     async def scenario() -> None:
         rocketmq = RocketMQ()

@@ -1,4 +1,4 @@
-"""Tests of the three codecs."""
+"""The three codecs."""
 
 import struct
 from typing import Any
@@ -58,7 +58,7 @@ def msgpack_frame(*parts: object) -> Frame:
 @pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
 @pytest.mark.parametrize("code", CODES)
 def test_every_request_round_trips_through_every_codec(code: int, serialize_type: int) -> None:
-    """What goes in comes out: header, body, opaque, oneway, extra fields."""
+    """Header, body, opaque, oneway and extra fields come out unchanged."""
     kind = PROTOCOL[code].request
 
     @examples(4, soak=40)
@@ -87,7 +87,7 @@ def test_every_request_round_trips_through_every_codec(code: int, serialize_type
 @pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
 @pytest.mark.parametrize("code", CODES)
 def test_every_response_round_trips_through_every_codec(code: int, serialize_type: int) -> None:
-    """What goes in comes out: code, header, remark, body."""
+    """Code, header, remark and body come out unchanged."""
     kind = PROTOCOL[code].response
 
     @examples(4, soak=40)
@@ -108,7 +108,7 @@ def test_every_response_round_trips_through_every_codec(code: int, serialize_typ
         assert bytes(response.body) == b"".join(body)
         if header is not None and any(
             WRITERS[type(header)](header).values()
-        ):  # nothing but defaults reads as no header
+        ):  # a header of defaults reads as none
             assert response.header == header
         assert peek_response(frame) == (True, opaque, answer)
 
@@ -118,7 +118,7 @@ def test_every_response_round_trips_through_every_codec(code: int, serialize_typ
 @pytest.mark.scaled
 @pytest.mark.parametrize("kind", list(ANY_HEADER))
 def test_msgpack_bytes_are_what_the_msgpack_library_reads(kind: type[Header]) -> None:
-    """The independent library sees the same values, and what it packs decodes to the same header."""
+    """The independent library reads the same values, and its bytes decode to the same header."""
     request_code = next((code for code, spec in PROTOCOL.items() if spec.request is kind), None)
     response_code = next((code for code, spec in PROTOCOL.items() if spec.response is kind), None)
 
@@ -147,7 +147,7 @@ def _lists(value: Any) -> Any:
 
 
 def test_the_json_header_is_rocketmqs() -> None:
-    """Keys, order and string values as a RocketMQ peer writes and reads them; V2 has one-letter names."""
+    """It has keys, order and string values as a RocketMQ peer writes and reads them; V2 has one-letter names."""
     header = SendMessageV2RequestHeader("g", "T", "TBW102", 4, 1, 0, 1700000000000, 0, "p", unit_mode=True)
     frame = frame_of(encode_request(RequestCode.SEND_MESSAGE_V2, 5, header, serialize_type=JSON))
     assert bytes(frame.header) == (
@@ -169,7 +169,7 @@ def test_the_binary_header_is_rocketmqs() -> None:
 
 
 def test_special_wire_names() -> None:
-    """Names that camelCase does not give."""
+    """Some names differ from their camelCase form."""
     assert wire_names(PROTOCOL[RequestCode.UNREGISTER_CLIENT].request or Header)["client_id"] == "clientID"
     assert wire_names(SendMessageResponseHeader)["msg_region"] == "MSG_REGION"
     assert "".join(wire_names(SendMessageV2RequestHeader).values()) == "abcdefghijklmn"
@@ -184,7 +184,7 @@ def test_special_wire_names() -> None:
 
 
 def test_a_json_header_may_lack_keys_and_name_an_unknown_language() -> None:
-    """Other clients leave things out; null, numbers and unknown fields are accepted."""
+    """Other clients omit keys; null, numbers and unknown fields are accepted."""
     frame = Frame(
         JSON, b'{"code":30,"opaque":4,"language":"COBOL","extFields":{"topic":"T","queueId":3,"x":null}}', b""
     )
@@ -204,7 +204,7 @@ def test_unknown_fields_go_to_extra() -> None:
 
 @pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
 def test_an_unknown_code_has_no_header(serialize_type: int) -> None:
-    """The request still arrives, so that it can be refused by name."""
+    """The request still arrives, so that the server can refuse it by name."""
     request = decode_request(frame_of(encode_request(29999, 3, None, b"b", serialize_type=serialize_type)))
     assert (request.code, request.header, bytes(request.body)) == (29999, None, b"b")
 
@@ -223,7 +223,7 @@ def test_an_unknown_code_has_no_header(serialize_type: int) -> None:
 )
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY])
 def test_a_bad_field_is_named(fields: dict[str, str], field: str, serialize_type: int) -> None:
-    """Missing, wrong and too large values are refused with the field's name; opaque and code come along."""
+    """Missing, wrong and too large values are refused with the field's name; the error has opaque and code."""
     frame = frame_of(encode_request(RequestCode.GET_MAX_OFFSET, 6, None, serialize_type=serialize_type, extra=fields))
     with pytest.raises(HeaderIllegal, match=f"field {field}") as caught:
         decode_request(frame)
@@ -236,7 +236,7 @@ def test_a_bad_field_is_named(fields: dict[str, str], field: str, serialize_type
     + [(text, False) for text in ("false", "False", "0", "1", "maybe", " true", "yes", "null")],
 )
 def test_a_bool_is_what_java_makes_of_it(text: str, value: bool) -> None:
-    """Boolean.parseBoolean: all but "true" is false. C++ writes "0"."""
+    """Boolean.parseBoolean: every text but "true" is false. C++ writes "0"."""
     header: Any = READERS[PROTOCOL[RequestCode.GET_BROKER_CONSUME_STATS].request or Header]({"isOrder": text})
     assert header.is_order is value
 
@@ -256,7 +256,7 @@ def test_a_bool_is_what_java_makes_of_it(text: str, value: bool) -> None:
     ],
 )
 def test_wrong_types_in_a_msgpack_header_are_refused(ext: object) -> None:
-    """The error carries opaque and code, so that the peer can be answered."""
+    """The error carries opaque and code, so that the server can answer the peer."""
     with pytest.raises(HeaderIllegal) as caught:
         decode_request(msgpack_frame(30, 8, 0, 409, 3, "", ext))
     assert (caught.value.opaque, caught.value.request_code, caught.value.oneway) == (8, 30, False)
@@ -269,7 +269,7 @@ def test_later_fields_of_a_msgpack_header_are_ignored() -> None:
 
 
 def test_a_broken_outer_array_still_tells_opaque_and_code() -> None:
-    """With the first three elements readable an answer is possible; without them it is not."""
+    """If the first three elements are readable, an answer is possible; otherwise it is not."""
     with pytest.raises(HeaderIllegal) as caught:
         decode_request(msgpack_frame(30, 8, 0, "409", 3, "", None))
     assert (caught.value.opaque, caught.value.request_code) == (8, 30)
@@ -293,7 +293,7 @@ def test_a_broken_outer_array_still_tells_opaque_and_code() -> None:
     ids=["empty", "reserved", "trailing", "deep", "long array", "long ext", "long string", "no UTF-8"],
 )
 def test_hostile_msgpack_is_refused(header: bytes) -> None:
-    """Junk, nesting and claimed lengths end in HeaderIllegal, quickly and without memory."""
+    """Junk, nesting and claimed lengths end in HeaderIllegal, quickly and without using memory."""
     with pytest.raises(HeaderIllegal):
         decode_request(Frame(MSGPACK, header, b""))
 
@@ -320,7 +320,7 @@ def test_hostile_json_is_refused(header: bytes) -> None:
 
 @given(st.sampled_from([*SERIALIZE_TYPES, 3, 255]), st.binary(max_size=80))
 def test_garbage_raises_nothing_but_header_illegal(serialize_type: int, header: bytes) -> None:
-    """Whatever bytes come, the only error is the typed one."""
+    """Whatever the bytes, the typed error is the only one."""
     for decode in (decode_request, lambda frame: decode_response(frame, RequestCode.PULL_MESSAGE), peek_response):
         try:
             decode(Frame(serialize_type, header, b""))
@@ -330,7 +330,7 @@ def test_garbage_raises_nothing_but_header_illegal(serialize_type: int, header: 
 
 @given(st.sampled_from(SERIALIZE_TYPES), st.data())
 def test_damaged_headers_raise_nothing_but_header_illegal(serialize_type: int, data: st.DataObject) -> None:
-    """A valid header with some bytes changed or cut decodes or is refused, never worse."""
+    """A valid header with some bytes changed or cut decodes or is refused."""
     header = SendMessageV2RequestHeader("group", "topic", "TBW102", 4, 1, 0, 1700000000000, 0, "properties")
     frame = frame_of(encode_request(RequestCode.SEND_MESSAGE_V2, 5, header, serialize_type=serialize_type))
     damaged = bytearray(frame.header)
@@ -360,7 +360,7 @@ def test_a_success_without_its_fields_is_illegal_a_failure_has_no_header() -> No
 
 
 def test_a_failure_may_have_a_header_too() -> None:
-    """PULL_NOT_FOUND says where to go on."""
+    """PULL_NOT_FOUND carries the next offset."""
     header = PullMessageResponseHeader(0, 5, 1, 9)
     for serialize_type in SERIALIZE_TYPES:
         frame = frame_of(encode_response(19, 3, RequestCode.PULL_MESSAGE, header=header, serialize_type=serialize_type))
@@ -380,13 +380,13 @@ def test_directions_are_told_apart(serialize_type: int) -> None:
 
 
 def test_a_frame_above_the_limit_is_not_sent() -> None:
-    """The caller learns it before a byte leaves."""
+    """The caller gets the error before a byte leaves."""
     with pytest.raises(FrameTooLarge):
         encode_request(RequestCode.SEND_MESSAGE, 1, None, bytes(FRAME_BYTES_MAX))
 
 
 def test_with_extra_adds_a_field_to_the_right_json_response() -> None:
-    """Other responses and other codecs are left alone."""
+    """Other responses and other codecs stay unchanged."""
     buffers = encode_response(0, 4, 34, remark="r", body=b"body", serialize_type=JSON)
     assert with_extra(buffers, 5, "_pmq", "x") is None
     assert with_extra(encode_response(0, 4, 34), 4, "_pmq", "x") is None
@@ -397,7 +397,7 @@ def test_with_extra_adds_a_field_to_the_right_json_response() -> None:
 
 
 def test_native_append_is_small() -> None:
-    """The hot header is a few bytes: an array of arrays."""
+    """The header of a native append has few bytes: an array of arrays."""
     header = NativeAppendRequestHeader("orders", True, [("TopicTest", 3, 64)], 3000)
     buffers = encode_request(RequestCode.NATIVE_APPEND, 17, header, b"body")
     assert len(buffers) == 2
@@ -418,7 +418,7 @@ def long_header(serialize_type: int, value_bytes: int, flag: int = 0) -> bytes:
     [(JSON, REQUEST_MAP_BYTES_MAX), (BINARY, REQUEST_MAP_BYTES_MAX), (MSGPACK, REQUEST_MSGPACK_BYTES_MAX)],
 )
 def test_a_header_that_no_client_needs_is_refused_unread(serialize_type: int, limit: int) -> None:
-    """One frame with a header of 16 MiB would keep the loop busy for a second or more; its sender is still answered."""
+    """Reading a header of 16 MiB would block the loop for a second or more; its sender still gets an answer."""
     header = long_header(serialize_type, limit)
     with pytest.raises(HeaderIllegal, match=rf"{len(header)} bytes, the limit is {limit}") as raised:
         decode_request(Frame(serialize_type, header, b""))
@@ -430,7 +430,7 @@ def test_a_header_that_no_client_needs_is_refused_unread(serialize_type: int, li
 
 @pytest.mark.parametrize("serialize_type", SERIALIZE_TYPES)
 def test_a_request_knows_how_long_its_header_was(serialize_type: int) -> None:
-    """Whoever queues it must count that memory too."""
+    """A queue must count the header's memory, too."""
     frame = Frame(
         serialize_type, bytes(encode_request(RequestCode.HELLO, 1, serialize_type=serialize_type)[0][8:]), b""
     )

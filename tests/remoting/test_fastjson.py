@@ -1,4 +1,4 @@
-"""fastjson's dialect: whole objects as keys, and what a stranger could make of them."""
+"""fastjson's dialect: whole objects as keys, and how an attacker could abuse them."""
 
 import json
 
@@ -15,7 +15,7 @@ def nested_keys(levels: int) -> bytes:
 
 
 def test_an_object_as_a_key_becomes_its_text() -> None:
-    """RocketMQ's tables of queues; values may hold such tables, too."""
+    """RocketMQ's tables have queues as keys; values may hold such tables, too."""
     table = b"{" + QUEUE + b':{"brokerOffset":{' + QUEUE + b":7}}}"
     (key,) = json.loads(standard_json(table))
     assert json.loads(key) == {"topic": "T", "queueId": 1}
@@ -25,7 +25,7 @@ def test_an_object_as_a_key_becomes_its_text() -> None:
 
 @pytest.mark.parametrize("levels", [3, 20, 60])
 def test_keys_within_keys_are_refused(levels: int) -> None:
-    """Each level doubles the text of the one below: 26 of them, in 85 bytes, would take 134 MB."""
+    """Each level doubles the text of the one below: 26 levels, in 85 bytes, would take 134 MB."""
     with pytest.raises(BodyIllegal, match="as a key within a key"):
         standard_json(nested_keys(levels))
     with pytest.raises(BodyIllegal, match="as a key within a key"):
@@ -33,6 +33,6 @@ def test_keys_within_keys_are_refused(levels: int) -> None:
 
 
 def test_the_text_grows_at_most_by_its_quotes() -> None:
-    """One level of keys, in every value: a backslash for each quote, and the two around the key."""
+    """With one level of keys in every value, a backslash for each quote is added, and two quotes around the key."""
     data = b"{" + b",".join(b"{" + b'"":"",' * 50 + b'"x":""}:' + str(number).encode() for number in range(50)) + b"}"
     assert len(standard_json(data)) < 2 * len(data)

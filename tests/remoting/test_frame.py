@@ -1,4 +1,4 @@
-"""Tests of the frame decoder and its memory budget."""
+"""The frame decoder and its memory budget."""
 
 import struct
 
@@ -25,7 +25,7 @@ def plain(frame: Frame) -> tuple[int, bytes, bytes]:
 
 
 class FakeReader:
-    """A connection that only notes what the budget asks of it."""
+    """A connection that records what the budget asks of it."""
 
     def __init__(self, decoder: FrameDecoder) -> None:
         self.decoder = decoder
@@ -56,7 +56,7 @@ SIZES = st.one_of(st.integers(0, 40), st.sampled_from([DEDICATED_BYTES - 9, DEDI
 def test_any_split_of_the_stream_gives_the_same_frames(
     shapes: list[tuple[int, int, int]], small_cuts: list[int], large_cuts: list[int]
 ) -> None:
-    """Cuts anywhere change nothing, and at the end nothing is half received or charged."""
+    """Any cuts give the same frames, and at the end no bytes are half received or charged."""
     frames = [
         (kind, bytes([at % 251]) * header_bytes, bytes([at % 241]) * body_bytes)
         for at, (kind, header_bytes, body_bytes) in enumerate(shapes)
@@ -67,7 +67,7 @@ def test_any_split_of_the_stream_gives_the_same_frames(
     got: list[Frame] = []
     for cut in [*small_cuts, *large_cuts, len(stream) + 1]:
         got += decoder.feed(stream[:cut])
-        SCRATCH[:] = bytes(len(SCRATCH))  # another connection uses it in between
+        SCRATCH[:] = bytes(len(SCRATCH))  # another connection uses the buffer in between
         stream = stream[cut:]
     assert [plain(frame) for frame in got] == frames
     assert decoder.frame_count == len(frames)
@@ -77,7 +77,7 @@ def test_any_split_of_the_stream_gives_the_same_frames(
 
 @given(st.binary(max_size=200), st.integers(1, 30))
 def test_garbage_is_an_error_or_an_unfinished_frame(garbage: bytes, step: int) -> None:
-    """Nothing is raised, the verdict does not depend on the split, and the decoder stays quiet after an error."""
+    """No error is raised, the verdict does not depend on the split, and the decoder accepts no bytes after an error."""
     verdicts = []
     for size in (step, len(garbage) or 1):
         decoder = FrameDecoder(SCRATCH, FrameBudget())
@@ -87,7 +87,7 @@ def test_garbage_is_an_error_or_an_unfinished_frame(garbage: bytes, step: int) -
 
 
 def test_frames_before_a_bad_one_are_kept() -> None:
-    """A peer's last good request is not lost with its garbage."""
+    """A peer's last good request is not lost because of the garbage behind it."""
     budget = FrameBudget()
     decoder = FrameDecoder(SCRATCH, budget)
     frames = decoder.feed(wire(b"h", b"b") + struct.pack(">IB", 10, 0) + b"\0\0\x0b" + wire(b"h", b"c"))
@@ -100,14 +100,14 @@ def test_frames_before_a_bad_one_are_kept() -> None:
 
 @pytest.mark.parametrize("length", [0, 3])
 def test_a_frame_shorter_than_its_own_head_is_bad(length: int) -> None:
-    """The length covers at least the word that holds the header length."""
+    """The length includes at least the word with the header length."""
     decoder = FrameDecoder(SCRATCH, FrameBudget())
     decoder.feed(struct.pack(">II", length, 0))
     assert isinstance(decoder.error, BadFrame)
 
 
 def test_a_frame_above_the_limit_is_refused_from_its_first_bytes() -> None:
-    """Its body is never waited for; a frame of exactly the limit is taken."""
+    """The decoder does not wait for its body; a frame of exactly the limit is accepted."""
     decoder = FrameDecoder(SCRATCH, FrameBudget())
     decoder.feed(struct.pack(">II", FRAME_BYTES_MAX + 1, 4))
     assert isinstance(decoder.error, FrameTooLarge)
@@ -118,7 +118,7 @@ def test_a_frame_above_the_limit_is_refused_from_its_first_bytes() -> None:
 
 
 def test_bodies_are_private_memory() -> None:
-    """What comes later into the scratch buffer does not change a frame."""
+    """Bytes that arrive in the scratch buffer later do not change a frame."""
     decoder = FrameDecoder(SCRATCH, FrameBudget())
     small, large = decoder.feed(wire(b"a", b"small") + wire(b"b", b"L" * 400_000))
     decoder.feed(wire(b"z", b"Z" * 200_000))
@@ -127,7 +127,7 @@ def test_bodies_are_private_memory() -> None:
 
 
 def test_a_large_frame_is_read_into_its_own_memory() -> None:
-    """The rest of it is offered as the next buffer, and nothing behind it."""
+    """The next buffer offered has the size of the frame's rest."""
     decoder = FrameDecoder(SCRATCH, FrameBudget())
     data = wire(b"h", bytes(1_000_000))
     decoder.feed(data[:1000])
@@ -135,7 +135,7 @@ def test_a_large_frame_is_read_into_its_own_memory() -> None:
 
 
 def test_claimed_bytes_are_neither_charged_nor_resident() -> None:
-    """200 peers claim 3 MiB each and send 100 bytes: memory does not follow the claims."""
+    """200 peers claim 3 MiB each and send 100 bytes: memory does not grow with the claims."""
     process = psutil.Process()
     budget = FrameBudget()
     before_bytes = process.memory_info().rss
@@ -147,7 +147,7 @@ def test_claimed_bytes_are_neither_charged_nor_resident() -> None:
 
 
 def test_the_largest_half_frames_are_paused_and_read_on_when_memory_is_free() -> None:
-    """Over the limit the largest stops, the smaller one completes; then the large one goes on."""
+    """Above the limit the largest pauses and the smaller one completes; then the large one continues."""
     budget = FrameBudget(limit_bytes=1_000_000)
     decoders = [FrameDecoder(SCRATCH, budget) for _ in range(3)]
     readers = [FakeReader(decoder) for decoder in decoders]
@@ -164,7 +164,7 @@ def test_the_largest_half_frames_are_paused_and_read_on_when_memory_is_free() ->
 
 
 def test_a_narrow_decoder_cuts_the_same_frames() -> None:
-    """Only its reads are shorter, also behind the rest of a frame."""
+    """Only its reads are shorter, also after the rest of a frame."""
     decoder = FrameDecoder(SCRATCH, FrameBudget())
     data = wire(b"h", bytes(50_000)) * 20 + wire(b"", bytes(200_000))
     decoder.narrow(True)
@@ -177,7 +177,7 @@ def test_a_narrow_decoder_cuts_the_same_frames() -> None:
 
 
 def test_one_reader_always_goes_on() -> None:
-    """If all were paused, none would ever complete."""
+    """If all were paused, no frame would ever complete."""
     budget = FrameBudget(limit_bytes=100_000)
     decoder = FrameDecoder(SCRATCH, budget)
     reader = FakeReader(decoder)
@@ -206,7 +206,7 @@ def test_a_flood_of_newcomers_stays_in_the_budget() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60_000)), max_size=60))
 def test_the_sum_is_the_sum_of_the_charges(steps: list[tuple[int, int]]) -> None:
-    """For any charges and releases in any order."""
+    """This holds for charges and releases in any order."""
     budget = FrameBudget(limit_bytes=100_000)
     decoders = [FrameDecoder(SCRATCH, budget) for _ in range(5)]
     readers = [FakeReader(decoder) for decoder in decoders]

@@ -27,19 +27,19 @@ TAGGED = "a || c"
 
 
 def request_of(client: str, name: str) -> Request:
-    """Decode what a client sent."""
+    """Decode a client's request."""
     frame = CLIENTS[client][name]
     return decode_request(Frame(JSON, frame["header"].encode(), frame["body"].encode()))
 
 
 def requests() -> list[tuple[str, str]]:
-    """Return each recorded request, as client and name; answers to a broker's questions are none."""
+    """Return each recorded request with client and name, without the answers to a broker's requests."""
     return [(client, name) for client, frames in CLIENTS.items() for name in frames if name != RUNNING_INFO]
 
 
 @pytest.mark.parametrize(("client", "name"), requests())
 def test_every_request_is_understood(client: str, name: str) -> None:
-    """Header fields as ints without quotes, bools as 0 and 1, fields without a use."""
+    """Header fields may be ints without quotes, bools 0 and 1, fields unknown."""
     request = request_of(client, name)
     assert request.code == RequestCode[name]
     assert LanguageCode(request.language).name == {"C": "CPP", "G": "GO", "R": "RUST"}[client[0]]
@@ -58,7 +58,7 @@ def test_a_send(client: str) -> None:
 
 @pytest.mark.parametrize("client", sorted(CLIENTS))
 def test_a_heartbeat_with_a_tag_filter(client: str) -> None:
-    """Codes and versions as strings, enums as ordinals; what a client leaves out has RocketMQ's default."""
+    """Codes and versions are strings, enums ordinals; omitted fields have RocketMQ's defaults."""
     data = decode_body(request_of(client, "HEART_BEAT").body, HeartbeatData)
     assert data.client_id
     [consumer] = data.consumer_data_set
@@ -67,14 +67,14 @@ def test_a_heartbeat_with_a_tag_filter(client: str) -> None:
     assert consumer.consume_from_where == first_or_last
     [tagged] = [each for each in consumer.subscription_data_set if each.sub_string == TAGGED]
     assert sorted(tagged.tags_set or ()) == ["a", "c"]
-    codes = {CPP: [0, 0], GO: [97, 99], RUST: [1091, 3039]}  # hashes of their own: the broker reads the expression
+    codes = {CPP: [0, 0], GO: [97, 99], RUST: [1091, 3039]}  # its own hashes: the broker reads the expression
     assert sorted(tagged.code_set or ()) == codes[client]
     assert tagged.sub_version > 1_700_000_000_000 or client == RUST
     assert tagged.expression_type == "TAG"
 
 
 def test_what_a_running_consumer_of_cpp_says() -> None:
-    """GET_CONSUMER_RUNNING_INFO: each long is a string, a queue is a key."""
+    """GET_CONSUMER_RUNNING_INFO: each long is a string, each key a queue."""
     info = ConsumerRunningInfo.decode(CLIENTS[CPP][RUNNING_INFO]["body"].encode())
     assert {queue: state.commit_offset for queue, state in info.mq_table.items()} == {
         MessageQueue("%RETRY%C-cpp-run", "broker-a", 0): 0,

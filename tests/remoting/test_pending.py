@@ -1,4 +1,4 @@
-"""Tests of the table of pending requests."""
+"""The table of pending requests."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def entry(deadline_ns: int) -> Pending:
 
 
 def test_opaque_numbers_wrap_around_those_in_use() -> None:
-    """After the largest Java int comes 0, and no pending number is given twice."""
+    """0 follows the largest Java int, and no pending number is used twice."""
     table = PendingTable()
     table._opaque = OPAQUE_MAX - 1
     assert table.next_opaque() == OPAQUE_MAX
@@ -25,7 +25,7 @@ def test_opaque_numbers_wrap_around_those_in_use() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "take", "expire"]), st.integers(0, 50)), max_size=60))
 def test_the_table_is_a_dict_with_deadlines(steps: list[tuple[str, Any]]) -> None:
-    """Against a model: exactly the due entries expire, whatever was taken before."""
+    """Compared with a model, exactly the due entries expire, whatever was removed before."""
     table, model, now_ns = PendingTable(), {}, 0
     for what, number in steps:
         if what == "add":

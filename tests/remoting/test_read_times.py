@@ -1,4 +1,4 @@
-"""How long frames take to arrive: counted by the server, slow ones reported."""
+"""How long frames take to arrive: the server counts the times and reports slow frames."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -64,7 +64,7 @@ def with_world(run: Run, scenario: Callable[[World], Awaitable[None]]) -> None:
 
 @pytest.mark.parametrize("size_bytes", [10, 1_000_000])
 def test_a_frame_in_two_parts_counts_from_its_first_byte(run: Run, size_bytes: int) -> None:
-    """Small and large frames alike; what follows in the same read counts for itself; a late one is reported."""
+    """This holds for small and large frames; the next frame in a read has its own time; a late one is reported."""
 
     async def scenario(world: World) -> None:
         data = request_bytes(7, bytes(size_bytes))
@@ -85,7 +85,7 @@ def test_a_frame_in_two_parts_counts_from_its_first_byte(run: Run, size_bytes: i
 
 
 def test_a_frame_that_comes_at_once_is_not_slow(run: Run) -> None:
-    """Every frame counts; idle time between frames belongs to none of them."""
+    """Every frame counts; idle time between frames does not count."""
 
     async def scenario(world: World) -> None:
         for opaque in range(5):
@@ -100,7 +100,7 @@ def test_a_frame_that_comes_at_once_is_not_slow(run: Run) -> None:
 
 
 def test_without_a_histogram_nothing_is_counted(run: Run) -> None:
-    """A name server counts no times, and answers all the same."""
+    """A name server counts no times, and still answers."""
 
     async def scenario() -> None:
         handler = EchoHandler()

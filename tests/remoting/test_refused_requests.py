@@ -1,4 +1,4 @@
-"""The trace of refused requests: nothing is missing, nothing grows, and what is no refusal is not in it."""
+"""The trace of refused requests: it is complete and bounded, and holds only refusals."""
 
 import threading
 
@@ -43,7 +43,7 @@ def request(code: int, body: bytes = b"", fields: dict[str, str] | None = None) 
 
 
 def test_each_kind_is_counted_with_the_latest_words_and_client() -> None:
-    """By what was asked, the answer, its cause, language and version."""
+    """Refusals count by request code, answer, cause, language and version."""
     refused, clock, _ = new_refused_requests()
     note(refused, remark="first")
     clock.advance_ms(30_000)
@@ -69,7 +69,7 @@ def test_each_kind_is_counted_with_the_latest_words_and_client() -> None:
 
 
 def test_one_event_in_ten_seconds_of_a_kind_stands_for_the_others() -> None:
-    """Events and what they leave out are all that there was; another kind has its own."""
+    """The logged and the omitted refusals add up to all; another kind has its own event."""
     refused, clock, log = new_refused_requests()
     for _ in range(100):
         note(refused)
@@ -101,7 +101,7 @@ def test_one_event_in_ten_seconds_of_a_kind_stands_for_the_others() -> None:
 
 
 def test_what_is_left_out_is_told_when_nothing_follows() -> None:
-    """By the check that runs about once a second."""
+    """The check that runs about once a second logs it."""
     refused, clock, log = new_refused_requests()
     note(refused)
     note(refused)
@@ -117,7 +117,7 @@ def test_what_is_left_out_is_told_when_nothing_follows() -> None:
 
 
 def test_a_peer_cannot_make_it_grow() -> None:
-    """Codes, versions, languages and texts of a peer's choice; every refusal is in the sum."""
+    """A peer chooses codes, versions, languages and texts; the sum holds every refusal."""
     refused, _, _ = new_refused_requests()
     for number in range(KINDS_MAX * 4):
         refused.note(
@@ -142,7 +142,7 @@ def test_a_peer_cannot_make_it_grow() -> None:
 
 
 def test_threads_lose_nothing() -> None:
-    """Refusals come from every worker and from the loop."""
+    """Refusals come from every worker thread and from the loop."""
     refused, _, _ = new_refused_requests()
 
     def refuse() -> None:
@@ -159,7 +159,7 @@ def test_threads_lose_nothing() -> None:
 
 @pytest.mark.parametrize("cause", sorted(CAUSES_OF_THE_SERVER, key=str))
 def test_what_the_server_cannot_do_now_is_no_refusal_of_the_request(cause: Cause) -> None:
-    """Flow control and the disk have statistics of their own."""
+    """Flow control and a full disk have their own statistics."""
     assert not is_refusal(RequestCode.HEART_BEAT, 2, cause)
 
 
@@ -181,12 +181,12 @@ def test_what_the_server_cannot_do_now_is_no_refusal_of_the_request(cause: Cause
     ],
 )
 def test_which_answers_are_refusals(request_code: int, code: int, cause: Cause, expected: bool) -> None:
-    """A client's usual life and an operator's look at what is not there are none."""
+    """A client's normal requests, and an operator's request for a missing thing, are no refusals."""
     assert is_refusal(request_code, code, cause) is expected
 
 
 def test_whose_request_it_was() -> None:
-    """From the header, or from a heartbeat's body as far as it can be read."""
+    """The group comes from the header, or from a heartbeat's body as far as it is readable."""
     refused, _, _ = new_refused_requests()
 
     def told(each: Request) -> tuple[str, str]:
@@ -204,7 +204,7 @@ def test_whose_request_it_was() -> None:
 
 
 def test_usual_answers_are_not_counted() -> None:
-    """``note_request`` asks ``is_refusal``."""
+    """``note_request`` calls ``is_refusal``."""
     refused, _, log = new_refused_requests()
     refused.note_request(request(11), "r", int(ResponseCode.SUBSCRIPTION_NOT_LATEST), Cause.BAD_REQUEST, "x")
     refused.note_request(request(34), "r", 2, Cause.QUEUE_FULL, "x")
@@ -226,5 +226,5 @@ def test_usual_answers_are_not_counted() -> None:
     ],
 )
 def test_names_of_versions(ordinal: int, name: str) -> None:
-    """RocketMQ's, where they have a pattern."""
+    """RocketMQ's names are used where they have a pattern."""
     assert version_name(ordinal) == name

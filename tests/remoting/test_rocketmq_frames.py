@@ -47,7 +47,7 @@ def feed(buffers: Any) -> Any:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_frame_is_read_and_written_again(version: str) -> None:
-    """Ours come out byte by byte; RocketMQ's, whose fields have no order, come out meaning the same."""
+    """Our frames come out byte by byte; RocketMQ's, whose fields have no order, with the same meaning."""
     assert len(frames_of(version)) > 100
     for key, frame in frames_of(version).items():
         (_check_request if frame.answer_code == -1 else _check_response)(frame, f"{frame.name} {key}")
@@ -95,7 +95,7 @@ def _check_response(frame: RecordedFrame, name: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_first_request_is_refused_and_the_version_is_told(version: str) -> None:
-    """HELLO is unknown to RocketMQ; the answer to a heartbeat says which version speaks."""
+    """RocketMQ does not know HELLO; its answer to a heartbeat carries the version."""
     assert request_of(version, _R.HELLO).extra == {"_pmq": "1"}
     refusal = response_of(version, _R.HELLO, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     assert refusal.remark == " request type 30001 not supported"
@@ -106,7 +106,7 @@ def test_the_first_request_is_refused_and_the_version_is_told(version: str) -> N
 
 
 def test_binary_requests_are_answered_in_binary_by_4_9_and_in_json_by_5_3() -> None:
-    """A client must look at each frame's own type."""
+    """A client must check each frame's own type."""
     kinds = {
         version: {frame.serialize_type for frame in frames_of(version).values() if frame.by == "server"}
         for version in VERSIONS
@@ -116,7 +116,7 @@ def test_binary_requests_are_answered_in_binary_by_4_9_and_in_json_by_5_3() -> N
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_message_is_pulled_as_it_was_sent(version: str) -> None:
-    """From SEND_MESSAGE_V2 to the record in the answer of PULL_MESSAGE, with its receipt between."""
+    """The path goes from SEND_MESSAGE_V2 and its receipt to the record in the answer of PULL_MESSAGE."""
     sent: Any = request_of(version, _R.SEND_MESSAGE_V2)
     receipt: Any = response_of(version, _R.SEND_MESSAGE_V2).header
     pulled = response_of(version, _R.PULL_MESSAGE)
@@ -138,7 +138,7 @@ def test_a_message_is_pulled_as_it_was_sent(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_batch_names_an_id_for_each_message(version: str) -> None:
-    """SEND_BATCH_MESSAGE: ids joined by commas, the offset is the first one's."""
+    """SEND_BATCH_MESSAGE: the ids are joined by commas, the offset is the first one's."""
     asked: Any = request_of(version, _R.SEND_BATCH_MESSAGE).header
     answer: Any = response_of(version, _R.SEND_BATCH_MESSAGE).header
     assert (asked.batch, asked.properties) == (True, "")
@@ -157,7 +157,7 @@ def test_a_batch_names_an_id_for_each_message(version: str) -> None:
     ],
 )
 def test_pulls_that_found_nothing_say_where_to_go_on(version: str, answer: ResponseCode, remark: str) -> None:
-    """Both have a header and no body."""
+    """Both answers have a header and no body."""
     response = response_of(version, _R.PULL_MESSAGE, answer)
     header: Any = response.header
     assert response.remark == remark
@@ -167,7 +167,7 @@ def test_pulls_that_found_nothing_say_where_to_go_on(version: str, answer: Respo
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_transaction_that_is_asked_for_names_its_half(version: str) -> None:
-    """CHECK_TRANSACTION_STATE carries the message with its real topic, and where the half lies."""
+    """CHECK_TRANSACTION_STATE carries the message with its real topic, and the position of its half."""
     check = request_of(version, _R.CHECK_TRANSACTION_STATE, "server")
     header: Any = check.header
     (half,) = received_messages(memoryview(check.body), None, "rocketmq-a")
@@ -182,7 +182,7 @@ def test_a_transaction_that_is_asked_for_names_its_half(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_reply_is_pushed_with_the_fields_of_its_send(version: str) -> None:
-    """PUSH_REPLY_MESSAGE_TO_CLIENT: what was sent to the reply topic, with hosts and times."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT: the message sent to the reply topic, with hosts and times."""
     push = request_of(version, _R.PUSH_REPLY_MESSAGE_TO_CLIENT, "server")
     header: Any = push.header
     sent: Any = request_of(version, _R.SEND_REPLY_MESSAGE_V2).header
@@ -258,7 +258,7 @@ def test_runtime_information_names_the_release(version: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_refusals_have_rocketmqs_codes_and_texts_and_nothing_of_ours(version: str) -> None:
-    """No cause, no ``stored``, no ``retry_after_ms``: what the SDK must not make up."""
+    """No cause, no ``stored``, no ``retry_after_ms``: the SDK must not invent them."""
     refusals = {
         (frame.name, frame.answer_code): decode_response(frame.decoded(), frame.request_code)
         for frame in frames_of(version).values()
@@ -277,7 +277,7 @@ def test_refusals_have_rocketmqs_codes_and_texts_and_nothing_of_ours(version: st
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_locks_are_asked_for_with_rocketmqs_body(version: str) -> None:
-    """Our own two fields are in it as well: RocketMQ ignores what it does not know."""
+    """The body has our own two fields as well: RocketMQ ignores unknown fields."""
     body = decode_body(request_of(version, _R.LOCK_BATCH_MQ).body, LockBatchRequestBody)
     assert "@" in body.client_id
     assert {queue.broker_name for queue in body.mq_set} == {"rocketmq-a"}

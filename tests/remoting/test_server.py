@@ -1,4 +1,4 @@
-"""Tests of the server, with real sockets on both loops."""
+"""The server, with real sockets on both loops."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def request_bytes(opaque: int, body: bytes = b"", serialize_type: int = MSGPACK,
 
 @pytest.mark.parametrize("serialize_type", [JSON, BINARY, MSGPACK])
 def test_requests_are_answered_in_their_own_codec(run: Run, serialize_type: int) -> None:
-    """Many in one write, the last one large; oneway ones are not answered."""
+    """Many requests in one write, the last one large; oneway ones have no answer."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -61,7 +61,7 @@ def test_requests_are_answered_in_their_own_codec(run: Run, serialize_type: int)
 
 
 def test_a_connection_knows_both_ends(run: Run) -> None:
-    """As text and as the record's host bytes."""
+    """Addresses are text and the record's host bytes."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -89,7 +89,7 @@ def test_host_bytes_of_ipv6() -> None:
 
 
 def test_the_announcement_goes_into_the_first_answer(run: Run) -> None:
-    """Only for a client that asks with _pmq, and only once; RocketMQ's clients see plain answers."""
+    """Only a client that sends _pmq gets it, and only once; RocketMQ's clients see plain answers."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler())
@@ -108,7 +108,7 @@ def test_the_announcement_goes_into_the_first_answer(run: Run) -> None:
 
 
 def test_hello_is_answered_by_the_remoting_layer(run: Run) -> None:
-    """In JSON and in msgpack; no handler sees it."""
+    """The answer is in JSON or in msgpack; no handler sees the request."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -126,7 +126,7 @@ def test_hello_is_answered_by_the_remoting_layer(run: Run) -> None:
 
 
 def test_an_illegal_header_is_answered_and_the_connection_goes_on(run: Run, log: MemoryLog) -> None:
-    """What, why and hint arrive; a oneway one is not answered."""
+    """What, why and hint arrive; a oneway request is not answered."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -162,7 +162,7 @@ def test_an_illegal_header_is_answered_and_the_connection_goes_on(run: Run, log:
     ids=["http", "oversized", "bad header length", "unreadable msgpack", "unknown codec", "empty JSON"],
 )
 def test_garbage_closes_the_connection_with_one_event(run: Run, log: MemoryLog, garbage: bytes) -> None:
-    """After the good requests before it were answered, or at least handled."""
+    """The good requests before it are answered, or at least handled."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -184,7 +184,7 @@ def test_garbage_closes_the_connection_with_one_event(run: Run, log: MemoryLog, 
 
 
 def test_a_truncated_frame_is_forgotten_with_its_connection(run: Run) -> None:
-    """Nothing stays charged."""
+    """No bytes stay charged."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -202,7 +202,7 @@ def test_a_truncated_frame_is_forgotten_with_its_connection(run: Run) -> None:
 
 
 def test_a_frame_byte_by_byte_is_a_frame(run: Run) -> None:
-    """Slow is not wrong."""
+    """A slow frame is still a frame."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler())
@@ -218,7 +218,7 @@ def test_a_frame_byte_by_byte_is_a_frame(run: Run) -> None:
 
 
 def test_a_frame_that_never_ends_closes_the_connection(run: Run, log: MemoryLog) -> None:
-    """Slow loris: bytes keep coming, the frame does not; a peer with whole frames stays."""
+    """Slow loris: bytes keep arriving, the frame does not end; a peer with whole frames stays."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -271,7 +271,7 @@ def test_a_flood_of_half_frames_stays_in_the_budget(run: Run) -> None:
         honest = await Peer.connect(server.port)
         honest.send(request_bytes(1, bytes(1000)))
         assert len(decode_response(await honest.frame(), HEART_BEAT).body) == 1000
-        await until(lambda: len(handler.closed) == 30)  # too old in the end
+        await until(lambda: len(handler.closed) == 30)  # too old at last
         assert 2 << 20 < highest <= (4 << 20) // 4 * 5 + (512 << 10)
         assert server.budget.used_bytes == 0
         for peer in [*peers, honest]:
@@ -282,7 +282,7 @@ def test_a_flood_of_half_frames_stays_in_the_budget(run: Run) -> None:
 
 
 def test_half_frames_that_fill_the_budget_have_three_seconds(run: Run, log: MemoryLog) -> None:
-    """While any connection is paused for want of memory, a frame older than a sender's timeout ends its connection."""
+    """While any connection is paused for lack of memory, a frame older than a sender's timeout ends its connection."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -313,13 +313,13 @@ def test_half_frames_that_fill_the_budget_have_three_seconds(run: Run, log: Memo
 
 @pytest.mark.parametrize("size", [0, 1, 4095, (16 << 20) + 1])
 def test_impossible_frame_limits_are_refused(size: int) -> None:
-    """A limit below a heartbeat would leave a broker that reports ready and serves no client."""
+    """A limit below the size of a heartbeat would leave a broker that reports ready and serves no client."""
     with pytest.raises(ValueError, match="frame_bytes_max"):
         ServerConfig(frame_bytes_max=size)
 
 
 def test_a_flood_of_small_frames_leaves_the_loop_to_the_others(run: Run) -> None:
-    """A connection's turn is short, however much it has sent, and nothing of it is lost."""
+    """A connection's turn is short, however much it has sent, and none of its frames is lost."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -338,7 +338,7 @@ def test_a_flood_of_small_frames_leaves_the_loop_to_the_others(run: Run) -> None
         flood.send(b"".join(request_bytes(at, bytes(100), oneway=True) for at in range(30_000)))
         await until(lambda: len(handler.requests) == 30_000)
         assert [request.opaque for request in handler.requests] == list(range(30_000))
-        assert largest <= 3 * SCRATCH_BYTES // 100  # without turns: what the socket holds, some 20,000
+        assert largest <= 3 * SCRATCH_BYTES // 100  # without turns: all frames in the socket, some 20,000
         await flood.close()
         await server.stop()
 
@@ -346,7 +346,7 @@ def test_a_flood_of_small_frames_leaves_the_loop_to_the_others(run: Run) -> None
 
 
 def test_idle_connections_are_closed(run: Run, log: MemoryLog) -> None:
-    """No read and no write for 120 s; one that reads or is written to stays."""
+    """The limit is 120 s without read and write; a connection that reads or is written to stays."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -373,7 +373,7 @@ def test_idle_connections_are_closed(run: Run, log: MemoryLog) -> None:
 
 
 def test_connections_beyond_the_limit_are_closed_at_once(run: Run, log: MemoryLog) -> None:
-    """The first is reported, the others when requests expire next; a free place is given again."""
+    """The first is reported, the others when requests expire next; a free place can be used again."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -399,7 +399,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(run: Run, log: MemoryLo
 
 
 def test_a_port_in_use_is_named(run: Run) -> None:
-    """And an address that is none of ours is another error."""
+    """An address of another machine causes another error."""
 
     async def scenario() -> None:
         server = await start_server(EchoHandler())
@@ -415,7 +415,7 @@ def test_a_port_in_use_is_named(run: Run) -> None:
 
 
 def test_a_failing_handler_is_answered_and_reported(run: Run, log: MemoryLog) -> None:
-    """Its bug costs one request, not the connection."""
+    """A handler's bug costs one request, not the connection."""
 
     async def scenario() -> None:
         def script(connection: Connection, request: Request) -> None:
@@ -437,7 +437,7 @@ def test_a_failing_handler_is_answered_and_reported(run: Run, log: MemoryLog) ->
 
 
 def test_the_server_can_ask_its_clients(run: Run) -> None:
-    """Oneway, with an answer, without one in time, and when the client goes."""
+    """The server asks oneway, with an answer, without one in time, and while the client disconnects."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -474,7 +474,7 @@ def test_the_server_can_ask_its_clients(run: Run) -> None:
 
 
 def test_stop_writes_what_was_answered(run: Run) -> None:
-    """Answers given before the stop arrive; then every connection ends."""
+    """Answers made before the stop arrive; then every connection ends."""
 
     async def scenario() -> None:
         handler = EchoHandler()
@@ -499,7 +499,7 @@ def test_stop_writes_what_was_answered(run: Run) -> None:
 
 
 def test_stop_does_not_wait_for_a_peer_that_does_not_read(run: Run) -> None:
-    """The grace is the bound."""
+    """The stop waits at most for the grace period."""
 
     async def scenario() -> None:
         handler = EchoHandler()

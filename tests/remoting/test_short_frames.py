@@ -41,7 +41,7 @@ def frame_of(data: bytes) -> Frame:
 def test_an_answer_of_fixed_width_is_decoded_like_the_usual_one(
     opaque: int, timestamp: int, sections: list[tuple[int, int, int]]
 ) -> None:
-    """Its numbers are wider, and nothing else differs."""
+    """Its numbers are wider; all else is equal."""
     results = [(0, first, [(start, count)], "") for first, start, count in sections]
     usual = encode_response(
         0,
@@ -60,7 +60,7 @@ def test_an_answer_of_fixed_width_is_decoded_like_the_usual_one(
 
 @given(st.integers(0, short.OPAQUE_MAX), st.text(max_size=40), st.integers(1, 4000))
 def test_a_request_with_a_wide_opaque_is_decoded_like_the_usual_one(opaque: int, group: str, timeout_ms: int) -> None:
-    """A client replaces what stands before the constant part."""
+    """A client replaces the bytes before the constant part."""
     header = NativeAppendRequestHeader(group, True, [("T", 3, 1)], timeout_ms)
 
     def request(number: int) -> bytes:

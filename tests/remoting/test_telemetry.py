@@ -16,7 +16,7 @@ from pocketmq.remoting.telemetry import (
 
 
 def test_a_snapshot_survives_the_wire() -> None:
-    """What is encoded is decoded as it was, with and without a pool."""
+    """Decoding returns the snapshot, with and without a pool."""
     snapshot = TelemetrySnapshot(
         window_s=59.5,
         pairs=[PairTelemetry(name="SendMessageThread", queue_size=3, swept=7)],
@@ -28,7 +28,7 @@ def test_a_snapshot_survives_the_wire() -> None:
 
 
 def test_other_versions_are_understood() -> None:
-    """A field that is missing has its default, one that is unknown is skipped."""
+    """A missing field has its default, an unknown one is skipped."""
     text = '{"pairs":[{"name":"X","new_figure":1}],"of_tomorrow":{"a":[1]}}'
     assert decode_telemetry(text) == TelemetrySnapshot(pairs=[PairTelemetry(name="X")])
     assert decode_telemetry("{}") == TelemetrySnapshot()
@@ -36,13 +36,13 @@ def test_other_versions_are_understood() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"pairs":3}', '{"window_s":"long"}', "[" * 10_000, "\ud800"])
 def test_what_is_no_telemetry_is_one_kind_of_error(text: str) -> None:
-    """A tool that reads a broker's answer has one exception to expect."""
+    """A tool that reads a broker's answer needs to catch one exception only."""
     with pytest.raises(TelemetryUnreadable):
         decode_telemetry(text)
 
 
 def test_every_field_has_a_default() -> None:
-    """Else a field added later would make older tools fail."""
+    """Otherwise a field added later would break older tools."""
     kinds: list[type[msgspec.Struct]] = [
         each for each in vars(telemetry).values() if isinstance(each, type) and issubclass(each, msgspec.Struct)
     ]

@@ -1,4 +1,4 @@
-"""Peers that do not read their answers: not read either, closed after a time or beyond a limit."""
+"""Peers that do not read their answers: the server stops reading them, and closes them after a time or at a limit."""
 
 import asyncio
 

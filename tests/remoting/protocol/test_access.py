@@ -80,13 +80,13 @@ ROCKETMQ = rocketmq_needs()
 def test_a_code_of_rocketmq_needs_what_rocketmq_asks_for(code: RequestCode) -> None:
     theirs = ROCKETMQ[code]
     if code == RequestCode.GET_CONSUME_STATS:
-        theirs = {need for need in theirs if need[1] != "topicList"}  # a field that our header does not have
+        theirs = {need for need in theirs if need[1] != "topicList"}  # a field that our header lacks
     assert (our_needs(code) == theirs) is (code not in OUR_DECISIONS), (our_needs(code), theirs)
 
 
 @pytest.mark.parametrize("code", list(RequestCode), ids=lambda code: code.name)
 def test_every_code_has_an_access_that_its_request_can_answer(code: RequestCode) -> None:
-    """A need names a field that the header has, or a body that the request has; only HELLO is open to anyone."""
+    """A need names a field of the header, or a body of the request; only HELLO is open to anyone."""
     spec = PROTOCOL[code]
     assert bool(spec.access.needs) is not bool(spec.access.by)
     assert (spec.access is ANYONE) is (code == RequestCode.HELLO)
@@ -102,7 +102,7 @@ def test_every_code_has_an_access_that_its_request_can_answer(code: RequestCode)
 
 
 def test_what_changes_something_needs_more_than_to_read() -> None:
-    """Codes whose name says that they change, delete or reset: not one of them is granted to who may only look."""
+    """Codes whose names say change, delete or reset: none is granted with read access alone."""
     words = ("UPDATE", "DELETE", "RESET", "CLEAN", "WIPE", "ADD_", "PUT_", "REGISTER", "PROMOTE", "DEMOTE", "RELEASE")
     changing = [code for code in RequestCode if any(word in code.name for word in words)]
     assert len(changing) > 25

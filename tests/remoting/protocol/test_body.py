@@ -1,4 +1,4 @@
-"""Tests of administrative bodies and fastjson's dialect."""
+"""Administrative bodies and fastjson's dialect."""
 
 import json
 
@@ -32,7 +32,7 @@ NOT_ACTING = {"enableActingMaster": False}
 
 
 def test_a_route_is_rocketmqs_json() -> None:
-    """Names as RocketMQ's clients read them; one written for 5.x reads no route without ``enableActingMaster``."""
+    """Names as RocketMQ's clients read them; a 5.x client reads no route without ``enableActingMaster``."""
     route = TopicRouteData(None, [QueueData("b", 4, 4, 6)], [BrokerData("c", "b", {"0": "127.0.0.1:10911"})])
     data = json.loads(encode_body(route))
     assert data == {
@@ -45,14 +45,14 @@ def test_a_route_is_rocketmqs_json() -> None:
 
 
 def test_bare_keys_of_fastjson_are_understood() -> None:
-    """Broker ids come as numbers without quotes."""
+    """Broker ids arrive as numbers without quotes."""
     data = b'{"brokerDatas":[{"brokerAddrs":{0:"1.2.3.4:10911",1:"1.2.3.5:10911"},"brokerName":"a","cluster":"c"}]}'
     route = decode_body(data, TopicRouteData)
     assert route.broker_datas == [BrokerData("c", "a", {"0": "1.2.3.4:10911", "1": "1.2.3.5:10911"})]
 
 
 def test_object_keys_of_fastjson_are_read_and_written() -> None:
-    """Tables by queue."""
+    """The bodies are tables with queues as keys."""
     data = (
         b'{"consumeTps":1.5,"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T{}"}:'
         b'{"brokerOffset":9,"consumerOffset":7,"lastTimestamp":5}}}'
@@ -76,7 +76,7 @@ def test_unusual_names() -> None:
 
 
 def test_a_registration_round_trips() -> None:
-    """The nested table of topics."""
+    """The nested table of topics survives."""
     body = RegisterBrokerBody()
     body.topic_config_serialize_wrapper.topic_config_table["T"] = TopicConfigBody("T", 4, 4)
     body.topic_config_serialize_wrapper.data_version.counter = 3
@@ -100,7 +100,7 @@ def test_a_registration_round_trips() -> None:
     ],
 )
 def test_bad_bodies_are_typed_errors(data: bytes) -> None:
-    """Whatever a peer sends."""
+    """They are, whatever a peer sends."""
     for kind in (TopicRouteData, ConsumeStats):
         with pytest.raises(BodyIllegal):
             decode_body(data, kind)
@@ -108,14 +108,14 @@ def test_bad_bodies_are_typed_errors(data: bytes) -> None:
 
 @given(JSON_VALUES)
 def test_standard_json_stays_what_it_is(value: object) -> None:
-    """The rewrite changes only keys that are no strings."""
+    """The rewrite changes only keys that are not strings."""
     for text in (json.dumps(value), json.dumps(value, indent=1, ensure_ascii=False)):
         assert json.loads(standard_json(text.encode())) == value
 
 
 @given(st.text(alphabet='{}[]:,"\\ 0a', max_size=40))
 def test_any_text_is_rewritten_or_refused(text: str) -> None:
-    """Nothing but BodyIllegal is raised."""
+    """No other error than BodyIllegal is raised."""
     for kind in (TopicRouteData, ConsumeStats):
         try:
             decode_body(text.encode(), kind)
@@ -127,14 +127,14 @@ def test_any_text_is_rewritten_or_refused(text: str) -> None:
     "data", [b'{"brokerDatas":3}', b'{"brokerDatas":[{"brokerAddrs":{0:[]}}]}', b'{"orderTopicConf":"\xff"}']
 )
 def test_wrong_types_in_bodies_are_typed_errors(data: bytes) -> None:
-    """A known key must hold what it is for."""
+    """A known key must have a value of its type."""
     with pytest.raises(BodyIllegal):
         decode_body(data, TopicRouteData)
 
 
 @pytest.mark.parametrize("key", [b"1", b'{"queueId":"x"}', b"[]"])
 def test_keys_that_are_no_queue_are_typed_errors(key: bytes) -> None:
-    """A table by queue has queues as keys."""
+    """A table with queues as keys refuses other keys."""
     with pytest.raises(BodyIllegal):
         decode_body(b'{"offsetTable":{' + key + b":{}}}", ConsumeStats)
 

@@ -21,7 +21,7 @@ QUEUE = MessageQueue("Topic", "broker-a", 3)
 
 @pytest.fixture(params=sorted(BODIES))
 def bodies(request: pytest.FixtureRequest) -> dict[str, bytes]:
-    """What one version sends, by the name of the request."""
+    """Return the bodies of one version, by the name of the request."""
     return {name: text.encode() for name, text in BODIES[request.param].items()}
 
 
@@ -31,7 +31,7 @@ def check_subscription(data: Any) -> None:
 
 
 def test_heartbeats(bodies: dict[str, bytes]) -> None:
-    """HEART_BEAT: groups, models, subscriptions; fields of 5.3 that we do not know are skipped."""
+    """HEART_BEAT: groups, models, subscriptions; unknown fields of 5.3 are skipped."""
     data = decode_body(bodies["HEART_BEAT"], HeartbeatData)
     assert data.client_id == "127.0.0.1@client"
     assert [producer.group_name for producer in data.producer_data_set] == ["producers"]
@@ -55,7 +55,7 @@ def test_filter_checks(bodies: dict[str, bytes]) -> None:
 
 
 def test_whole_objects_as_keys(bodies: dict[str, bytes]) -> None:
-    """What clients answer when a broker asks: maps whose keys are queues, no JSON by any standard."""
+    """Clients answer a broker with maps whose keys are queues, which is no JSON by any standard."""
     assert b'{{"' in bodies["GET_CONSUMER_STATUS_FROM_CLIENT"]
     status = ConsumerStatusBody.decode(bodies["GET_CONSUMER_STATUS_FROM_CLIENT"])
     assert status.message_queue_table == {QUEUE: 42}

@@ -1,4 +1,4 @@
-"""Bodies whose values have another type than their fields: what fastjson takes is taken, all else has a name."""
+"""Bodies whose values have another type than their fields: fastjson's conversions work, other errors name the field."""
 
 import json
 from typing import Any
@@ -63,7 +63,7 @@ def consumer(**fields: Any) -> Any:
     ],
 )
 def test_numbers(sent: object, read: int) -> None:
-    """Digits in quotes, whole floats, bools; null and nothing are the default."""
+    """Digits in quotes, whole floats and bools are numbers; null and a missing field are the default."""
     assert subscription(subVersion=sent).sub_version == read
 
 
@@ -72,14 +72,14 @@ def test_numbers(sent: object, read: int) -> None:
     ["x", " 97", "9_7", "1.5", 1.5, 1e300, 1e19, str(2**63), "1e3", "0x1f", "٣", "9" * 5000, [], {}, "NaN", "1,000"],
 )
 def test_what_is_no_whole_number_is_refused_by_name(sent: object) -> None:
-    """Fractions, what is out of range, and text."""
+    """Fractions, numbers out of range, and text."""
     with pytest.raises(BodyIllegal, match=r"Expected `int`.*\$\.subscriptionData\.subVersion"):
         subscription(subVersion=sent)
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e400"])
 def test_what_is_no_number_of_json_is_refused(text: str) -> None:
-    """Neither for whole numbers nor for others."""
+    """Neither whole numbers nor others accept it."""
     with pytest.raises(BodyIllegal):
         decode_body(b'{"subscriptionData":{"subVersion":%s}}' % text.encode(), CheckClientBody)
     for quoted in (text, f'"{text}"'):
@@ -88,7 +88,7 @@ def test_what_is_no_number_of_json_is_refused(text: str) -> None:
 
 
 def test_other_numbers() -> None:
-    """A rate in quotes."""
+    """A rate may be in quotes."""
     assert decode_body(body(statsDay={"tps": "1.5", "avgpt": "2e1", "sum": "3"}), BrokerStatsData).stats_day == (
         msgspec.convert({"tps": 1.5, "avgpt": 20.0, "sum": 3}, type(BrokerStatsData().stats_day))
     )
@@ -97,38 +97,38 @@ def test_other_numbers() -> None:
 
 @pytest.mark.parametrize("sent", [True, "true", "TRUE", "1", 1, 1.0, "Y", "t"])
 def test_true(sent: object) -> None:
-    """fastjson's ways to say so."""
+    """fastjson's forms of true."""
     assert consumer(groupName="g", unitMode=sent).unit_mode is True
 
 
 @pytest.mark.parametrize("sent", [False, "false", "False", "0", 0, 2, "N", "f", "", "null", None])
 def test_false(sent: object) -> None:
-    """And its ways not to."""
+    """fastjson's forms of false."""
     assert consumer(groupName="g", unitMode=sent).unit_mode is False
 
 
 @pytest.mark.parametrize("sent", ["maybe", [], {}])
 def test_what_is_no_bool_is_refused_by_name(sent: object) -> None:
-    """In a body, unlike in a header, fastjson knows what is none."""
+    """Unlike in a header, fastjson refuses other values in a body."""
     with pytest.raises(BodyIllegal, match=r"Expected `bool`.*\$\.consumerDataSet\[0\]\.unitMode"):
         consumer(groupName="g", unitMode=sent)
 
 
 @pytest.mark.parametrize(("sent", "read"), [(7, "7"), (True, "true"), (1.5, "1.5"), ("x", "x")])
 def test_strings(sent: object, read: str) -> None:
-    """A number is its text."""
+    """A number becomes its text."""
     assert consumer(groupName=sent).group_name == read
 
 
 @pytest.mark.parametrize("sent", [[], {}, ["x"]])
 def test_what_is_no_string_is_refused_by_name(sent: object) -> None:
-    """fastjson would take the JSON of it for a name."""
+    """fastjson would take the value's JSON for a name."""
     with pytest.raises(BodyIllegal, match=r"Expected `str`.*\$\.consumerDataSet\[0\]\.groupName"):
         consumer(groupName=sent)
 
 
 def test_enums_by_their_ordinals() -> None:
-    """As C++ writes them; RocketMQ's order, the deprecated places included."""
+    """C++ writes them in RocketMQ's order, including the deprecated places."""
     types = [consumer(consumeType=number).consume_type for number in range(3)]
     assert types == ["CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"]
     assert [consumer(messageModel=number).message_model for number in range(2)] == ["BROADCASTING", "CLUSTERING"]
@@ -144,13 +144,13 @@ def test_enums_by_their_ordinals() -> None:
 
 @pytest.mark.parametrize(("name", "sent"), [("messageModel", 2), ("messageModel", -1), ("consumeFromWhere", 6)])
 def test_ordinals_that_no_enum_has_are_refused_by_name(name: str, sent: int) -> None:
-    """Else a consumer would get a model that it did not ask for."""
+    """Otherwise a consumer would get a model that it did not choose."""
     with pytest.raises(BodyIllegal, match=rf"Expected `str \| null`.*\$\.consumerDataSet\[0\]\.{name}"):
         consumer(**{name: sent})
 
 
 def test_null_is_the_default_of_a_field() -> None:
-    """A collection that is null is empty; one that a client leaves out is so, too."""
+    """A collection that is null or missing is empty."""
     data = decode_body(body(clientID="c", producerDataSet=None, consumerDataSet=None), HeartbeatData)
     assert (data.producer_data_set, data.consumer_data_set) == ([], [])
     assert consumer(groupName="g", subscriptionDataSet=None).subscription_data_set == []
@@ -160,27 +160,27 @@ def test_null_is_the_default_of_a_field() -> None:
 
 @pytest.mark.parametrize("fields", [{"clientID": None}, {}])
 def test_a_field_without_a_default_must_be_there(fields: dict[str, Any]) -> None:
-    """A client without an id is none."""
+    """A client without an id is refused."""
     with pytest.raises(BodyIllegal, match="clientID"):
         decode_body(body(**fields, producerDataSet=None), HeartbeatData)
 
 
 @pytest.mark.parametrize("sent", [[None], ["x"], [[]], "97", {"0": 97}])
 def test_items_have_no_default(sent: object) -> None:
-    """A collection is one, and each of its items is what it should be."""
+    """A collection must be one, and each of its items must have the right type."""
     with pytest.raises(BodyIllegal, match=r"\$\.subscriptionData\.codeSet"):
         subscription(codeSet=sent)
 
 
 def test_one_wrong_value_changes_nothing_else() -> None:
-    """Strict and lenient decoding agree on what is right."""
+    """Strict and lenient decoding agree on right values."""
     fields = {"topic": "T", "subString": "a", "tagsSet": ["a"], "codeSet": [97], "expressionType": "SQL92", "new": {}}
     strict = subscription(**fields, subVersion=5)
     assert subscription(**fields, subVersion="5") == strict
 
 
 def test_tables_by_queue() -> None:
-    """Keys and values both."""
+    """Keys and values are decoded."""
     text = b'{"consumeTps":"1.5","offsetTable":{{"brokerName":"b","queueId":"3","topic":"T"}:{"brokerOffset":"9"}}}'
     stats = decode_body(text, ConsumeStats)
     [(queue, offsets)] = stats.offset_table.items()
@@ -188,7 +188,7 @@ def test_tables_by_queue() -> None:
 
 
 def test_a_large_body_must_be_right() -> None:
-    """A lenient look makes an object of every value; what was refused before is refused still."""
+    """Lenient decoding makes an object of every value; large bodies that were refused before are still refused."""
     many = ["97"] * (BYTES_MAX // 6)
     assert len(subscription(codeSet=many[:1000]).code_set) == 1000
     with pytest.raises(BodyIllegal, match=r"codeSet\[0\]"):
@@ -231,11 +231,11 @@ def test_a_large_body_must_be_right() -> None:
     )
 )
 def test_any_json_is_a_body_or_is_refused(value: object) -> None:
-    """Whatever it is, nothing but ``BodyIllegal`` is raised, and a body is of its kind throughout."""
+    """No other error than ``BodyIllegal`` is raised, and each decoded value has its field's type."""
     for kind in KINDS:
         try:
             decoded = decode_body(json.dumps(value).encode(), kind)
         except BodyIllegal:
             continue
-        if kind is not ConsumeStats:  # whose keys are no JSON
+        if kind is not ConsumeStats:  # its keys are no JSON
             assert msgspec.json.decode(msgspec.json.encode(decoded), type=kind) == decoded

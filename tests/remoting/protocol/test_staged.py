@@ -1,4 +1,4 @@
-"""Staged transactions were called named ones first: what is on the wire keeps those names."""
+"""Staged transactions were once called named transactions; their names on the wire stay."""
 
 import msgspec
 import pytest
@@ -33,6 +33,6 @@ def test_headers_keep_their_names_on_the_wire(header: type, names: list[str]) ->
 
 
 def test_the_announcement_keeps_its_name() -> None:
-    """Clients and brokers of earlier versions read and write it."""
+    """Clients and brokers of earlier versions use this name."""
     assert b'"named_transactions":1' in msgspec.json.encode(Announcement(staged_transactions=1))
     assert msgspec.json.decode(b'{"named_transactions":1}', type=Announcement).staged_transactions == 1
