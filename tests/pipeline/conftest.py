@@ -89,6 +89,6 @@ def spark(java: Path) -> "Iterator[SparkSession]":
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PocketBroker]:
-    """A broker of the module's own."""
+    """Start one broker for the module."""
     with PocketBroker() as running:
         yield running

@@ -86,7 +86,7 @@ class SparkCluster:
         raise RuntimeError(f"Spark's {log.stem} did not start: {log.read_text(errors='replace')[-3000:]}")
 
     def _stop(self) -> None:
-        for process in reversed(self._processes):  # a worker ends its executors
+        for process in reversed(self._processes):  # a worker stops its executors
             process.terminate()
             try:
                 process.wait(STOP_S)

@@ -20,5 +20,5 @@ RuntimeError: cut off
     ],
 )
 def test_the_reason_is_the_last_line_of_pythons_traceback(text: str, why: str) -> None:
-    """Where there is one; else Spark's first line."""
+    """Without a traceback it is Spark's first line."""
     assert explanation(text).why == why

@@ -48,7 +48,7 @@ class Jobs:
         )
 
     def run(self, *args: str, codes: tuple[int, ...] = (0,)) -> dict[str, int]:
-        """Run a job to its end and return what it prints."""
+        """Run a job to its end and return its output."""
         process = self.start(*args)
         out, err = process.communicate(timeout=1800)
         assert process.returncode in codes, err
@@ -56,7 +56,7 @@ class Jobs:
         return found
 
     def kill(self, ready: Callable[[], bool], *args: str) -> bool:
-        """Run a job and kill it, its Java included, as soon as ``ready``; False if it ended before."""
+        """Kill a job, its Java included, as soon as ``ready``; return False if it ended before."""
         process = self.start(*args)
         while process.poll() is None:
             if ready():

@@ -39,7 +39,7 @@ async def create(namesrv: str, *topics: str) -> None:
 
 @pytest.fixture
 def run(broker: PocketBroker, spark: SparkSession, capsys: Any, tmp_path: Path, monkeypatch: Any) -> Run:
-    """Run a job in this process and return what it prints, and the exit code as ``exit``."""
+    """Run a job in this process and return its output, and the exit code as ``exit``."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     capsys.readouterr()
 
@@ -56,7 +56,7 @@ def run(broker: PocketBroker, spark: SparkSession, capsys: Any, tmp_path: Path, 
 
 @pytest.fixture(scope="module")
 def archived(broker: PocketBroker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Flights in the topic ``flights`` and in an archive, which was written by two runs of several batches."""
+    """Put flights into the topic ``flights`` and into an archive, written by two runs of several batches."""
     path = tmp_path_factory.mktemp("flights") / "the archive"
     asyncio.run(create(broker.namesrv, "flights", "copy", "cut", "clean"))
     for start, end in ((0, COUNT - 200), (COUNT - 200, COUNT)):
@@ -66,7 +66,7 @@ def archived(broker: PocketBroker, spark: SparkSession, tmp_path_factory: pytest
 
 
 def test_an_archive_holds_each_message_once(run: Run, archived: Path, spark: SparkSession) -> None:
-    """The second run brought what was new; merging changes no row; nothing new is no error."""
+    """The second run adds the new messages; merging changes no row; a run without new messages is no error."""
     before = spark.read.parquet(str(archived))
     assert before.count() == COUNT
     assert {row["keys"] for row in before.select("keys").distinct().collect()} == {f"f{n}" for n in range(COUNT)}
@@ -222,7 +222,7 @@ def test_a_growing_topic_is_deduped_run_by_run(
 
 
 def test_what_cannot_be_done_is_told(run: Run, archived: Path, broker: PocketBroker, tmp_path: Path) -> None:
-    """Unknown topics and columns, missing paths, outputs that exist: an error with its reason, and nothing written."""
+    """Unknown topics and columns, missing paths, existing outputs: an error with its reason, and nothing written."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [

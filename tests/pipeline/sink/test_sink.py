@@ -1,4 +1,4 @@
-"""``format("pocketmq")`` as a sink: what is written is what is read, once, or a refusal that names the column."""
+"""``format("pocketmq")`` as a sink: each row is read back once, or a refusal names the column."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ def test_every_column_arrives(spark: "SparkSession", broker: PocketBroker, trans
 
 
 def test_a_column_says_the_topic(spark: "SparkSession", broker: PocketBroker) -> None:
-    """A row goes to its own topic; one without takes that of the option; without any, the row is named."""
+    """A row goes to its own topic; without one, to the option's topic; without both, the error names the row."""
     rows = [("1", "one"), ("2", "two"), ("3", None)]
     frame = spark.createDataFrame(rows, "body string, topic string").coalesce(1)
     save(frame, broker, "rest")
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_is_named(spark: "SparkSession", broker: PocketBr
 
 
 def test_a_repeated_job_changes_nothing(spark: "SparkSession", broker: PocketBroker) -> None:
-    """A batch write with an identity of its own, as Delta's: the same version again is dropped, the next one is not."""
+    """A batch write with its own identity, as Delta's: the same version again is dropped, the next one is not."""
     frame = spark.range(50).selectExpr("cast(id as string) as body")
     for version in ("0", "0", "1"):
         save(frame, broker, "job", txnAppId="nightly", txnVersion=version)
@@ -116,7 +116,7 @@ def test_a_repeated_job_changes_nothing(spark: "SparkSession", broker: PocketBro
 
 @contextlib.contextmanager
 def query(spark: "SparkSession", broker: PocketBroker, source: str, topic: str, directory: Path) -> Iterator[Any]:
-    """Copy a topic to another one to its present end."""
+    """Copy a topic to another, up to its present end."""
     read = spark.readStream.format("pocketmq").options(
         namesrv=broker.namesrv, subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="100"
     )
@@ -163,7 +163,7 @@ def test_a_micro_batch_that_comes_again_changes_nothing(
 
 @pytest.mark.soak
 def test_a_new_checkpoint_is_a_new_query(spark: "SparkSession", broker: PocketBroker, tmp_path: Path) -> None:
-    """Nothing of it is taken for an old one's: both write all."""
+    """The sink does not take its micro-batches for the old query's: both write all."""
     send(broker.namesrv, "old", 0, 250)
     for name in ("one", "another"):
         with query(spark, broker, "old", "twice", tmp_path / name) as running:

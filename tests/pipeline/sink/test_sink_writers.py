@@ -26,7 +26,7 @@ BODY = StructType([StructField("body", BinaryType())])
 
 @pytest.fixture(scope="module")
 def pocket() -> Iterator[PocketBroker]:
-    """A broker of the module's own."""
+    """Start one broker for the module."""
     with PocketBroker() as running:
         yield running
 
@@ -117,7 +117,7 @@ def test_a_retried_task_and_a_failed_one(pocket: PocketBroker, monkeypatch: pyte
 
 
 def bodies_or_none(broker: PocketBroker, topic: str) -> list[int]:
-    """Return the bodies; a topic that only failed writes went to may not be in the route yet."""
+    """Return the bodies; the route may lack a topic that only failed writes used."""
     try:
         return bodies(broker, topic)
     except Exception as error:
@@ -127,7 +127,7 @@ def bodies_or_none(broker: PocketBroker, topic: str) -> list[int]:
 
 
 def test_another_query_is_not_taken_for_this_one(pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new checkpoint begins with micro-batch 0 again; with ``txnAppId`` the user says that both are the same."""
+    """A new checkpoint begins with micro-batch 0 again; with the same ``txnAppId`` both count as one query."""
     for query in ("one", "two"):
         as_task(monkeypatch, FakeTask(0, query=query))
         stream_writer(pocket, "queries").commit([stream_writer(pocket, "queries").write(batches(1))], 0)
@@ -158,7 +158,7 @@ def test_a_micro_batch_that_was_committed_is_told(
 
 
 def test_the_broker_is_away_for_a_moment(pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the tasks and the commit: what they staged is found again after a restart."""
+    """It goes between the tasks and the commit: the staged messages are found after a restart."""
     as_task(monkeypatch, FakeTask(0, query="restarted"))
     message = stream_writer(pocket, "restarted").write(batches(*range(500)))
     pocket.restart()
@@ -223,7 +223,7 @@ def test_a_batch_job_has_an_identity_of_its_own(pocket: PocketBroker) -> None:
     ],
 )
 def test_a_bad_option_is_named(values: dict[str, str], streaming: bool, words: str) -> None:
-    """When the query is planned, not in its tasks."""
+    """The error comes when the query is planned, not in its tasks."""
     with pytest.raises((OptionIllegal, SchemaIllegal), match=words):
         SinkPlan.of(Options({"namesrv": "x:1", **values}, SINK_OPTIONS), BODY, streaming=streaming)
 
@@ -242,7 +242,7 @@ def test_a_bad_option_is_named(values: dict[str, str], streaming: bool, words: s
     ],
 )
 def test_a_bad_column_is_named(name: str, kind: Any, words: str) -> None:
-    """With the type found, the type wanted and what to do."""
+    """The text has the type found, the type expected and the cure."""
     schema = StructType([*(BODY.fields if name != "body" else []), StructField(name, kind)])
     with pytest.raises(SchemaIllegal, match=words):
         SinkPlan.of(Options({"namesrv": "x:1", "topic": "t"}, SINK_OPTIONS), schema, streaming=True)
@@ -256,7 +256,7 @@ def test_a_bad_column_is_named(name: str, kind: Any, words: str) -> None:
     ],
 )
 def test_a_bad_row_is_named_by_its_number(pocket: PocketBroker, rows: list[bytes | None], words: str) -> None:
-    """With its column and what is wrong with it; nothing of the task is there."""
+    """The text has its column and its mistake; none of the task's rows is stored."""
     writer = TopicWriter(options(pocket, topic="rows"), BODY, False)
     with pytest.raises(PocketMQError, match=words):
         writer.write(iter([pa.RecordBatch.from_pydict({"body": rows})]))

@@ -42,7 +42,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def as_rocketmq(stopped: Path, tmp_path: Path) -> Iterator[Path]:
-    """The same in RocketMQ's layout, without PocketMQ's own files."""
+    """Make a copy in RocketMQ's layout, without PocketMQ's own files."""
     copy = tmp_path / "store"
     shutil.copytree(stopped, copy)
     shutil.rmtree(copy / "pocketmq")
@@ -60,7 +60,7 @@ def reader(directory: Path, **options: str) -> LogReader:
 
 
 def numbers(source: LogReader) -> list[int]:
-    """Return the numbers in the bodies of all parts, each read as by a task of its own."""
+    """Return the numbers in the bodies of all parts, each read as by a separate task."""
     found: list[int] = []
     for part in source.partitions():
         for batch in source.read(pickle.loads(pickle.dumps(part))):
@@ -76,7 +76,7 @@ def test_both_layouts_hold_the_same(stopped: Path, as_rocketmq: Path) -> None:
 
 
 def test_the_log_alone_is_enough(as_rocketmq: Path) -> None:
-    """A backup may hold nothing but ``commitlog/``, and the option may name just that."""
+    """A backup may hold only ``commitlog/``, and the option may name this directory."""
     for each in as_rocketmq.iterdir():
         if each.name != "commitlog":
             shutil.rmtree(each) if each.is_dir() else each.unlink()
@@ -84,10 +84,10 @@ def test_the_log_alone_is_enough(as_rocketmq: Path) -> None:
 
 
 def test_damage_is_skipped_and_counted(as_rocketmq: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The user sees how many ranges and bytes are missing, and where the first is; or an error, if that is wanted."""
+    """The user sees the count of lost ranges and bytes and the first position; or an error, if the option says so."""
     log = sorted((as_rocketmq / "commitlog").iterdir())[0]
     data = bytearray(log.read_bytes())
-    for number in (5, 6, 40):  # two records side by side are one range
+    for number in (5, 6, 40):  # two adjacent records are one range
         at = data.index(MARK % number)
         data[at + 10 : at + 20] = b"damaged!!!"
     log.write_bytes(data)
@@ -100,7 +100,7 @@ def test_damage_is_skipped_and_counted(as_rocketmq: Path, capfd: pytest.CaptureF
 
 
 def test_a_file_that_is_missing_is_told(as_rocketmq: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A hole in the row of files is damage, too."""
+    """A missing file between two others is damage, too."""
     hole = sorted((as_rocketmq / "commitlog").iterdir())[1]
     hole.unlink()
     found = numbers(reader(as_rocketmq))
@@ -111,7 +111,7 @@ def test_a_file_that_is_missing_is_told(as_rocketmq: Path, capfd: pytest.Capture
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
-    """A directory that does not exist, an option that does not."""
+    """A missing directory and an unknown option are refused."""
     with pytest.raises(NotAStore, match="does not exist"):
         reader(tmp_path / "none").partitions()
     with pytest.raises(OptionIllegal, match="did you mean failOnDamage"):

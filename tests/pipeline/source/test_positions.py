@@ -32,13 +32,13 @@ def test_a_foreign_checkpoint_is_refused(value: dict[str, object]) -> None:
 
 
 def test_a_checkpoint_of_another_version_is_refused() -> None:
-    """A later format is refused."""
+    """An offset in a later format is refused."""
     with pytest.raises(OptionIllegal, match="version 2"):
         Positions.from_json({"v": 2, "topics": {}})
 
 
 def test_a_topic_created_again_is_an_error() -> None:
-    """Offsets of a deleted topic mean nothing in its successor; an unknown identity proves nothing."""
+    """Offsets of a deleted topic have no meaning in its successor; an unknown identity proves nothing."""
     positions = Positions({QueueKey("t", "b", 0): 5}, {("t", "b"): "one"})
     positions.check_identities({("t", "b"): "one"})
     positions.check_identities({("t", "b"): ""})
@@ -48,7 +48,7 @@ def test_a_topic_created_again_is_an_error() -> None:
 
 @given(OFFSETS, st.data(), st.integers(1, 1 << 40))
 def test_admission_is_exact_and_fair(ends: dict[QueueKey, int], data: st.DataObject, rows_max: int) -> None:
-    """A micro-batch has as many rows as allowed, or all; no queue goes back or beyond its end."""
+    """A micro-batch has as many rows as allowed, or all; no queue moves back or beyond its end."""
     start = {key: data.draw(st.integers(0, end)) for key, end in ends.items()}
     granted = admit(start, ends, rows_max)
     assert granted.keys() == ends.keys()
@@ -83,6 +83,6 @@ def test_tasks_hold_every_row_once(parts: list[tuple[QueueKey, int, int]], wante
 
 
 def test_ranges_lie_between_two_positions() -> None:
-    """Only queues that moved are read."""
+    """Only queues with new messages are read."""
     a, b = QueueKey("t", "x", 0), QueueKey("t", "x", 1)
     assert ranges_between(Positions({a: 3, b: 4}), Positions({a: 7, b: 4})) == [QueueRange("t", "x", 0, 3, 7)]

@@ -55,7 +55,7 @@ def test_tags_become_a_subscription_only_if_they_can() -> None:
 
 
 def test_what_says_nothing_is_passed_over() -> None:
-    """Other columns, negations, nulls and nested attributes bound nothing."""
+    """Other columns, negations, nulls and nested attributes set no bound."""
     filters = [
         Not(EqualTo(("topic",), "a")),
         IsNotNull(("topic",)),

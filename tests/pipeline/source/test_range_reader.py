@@ -29,7 +29,7 @@ names = itertools.count()
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[PocketBroker]:
-    """A broker with small segments; only the tests remove them."""
+    """Start a broker with small segments that only the tests remove."""
     store = {"mapped_file_size_commit_log": 1 << 17, "file_reserved_time": 0}
     with PocketBroker(store={**store, "clean_resource_interval": DAY_MS, "checkpoint_interval": DAY_MS}) as running:
         yield running
@@ -49,7 +49,7 @@ def fill(broker: PocketBroker) -> str:
 
     asyncio.run(run())
     broker.app.store.show_all()
-    broker.app.store.components.checkpointer.checkpoint()  # else retention keeps the log for a recovery
+    broker.app.store.components.checkpointer.checkpoint()  # otherwise retention keeps the log for a recovery
     return topic
 
 
@@ -67,7 +67,7 @@ def read(broker: PocketBroker, topic: str, plan: ReadPlan) -> list[tuple[int, in
 
 
 def reported_lost(text: str) -> set[tuple[int, int]]:
-    """Return (queue, offset) of what the task reported; each line's count is that of its offsets."""
+    """Return (queue, offset) of the messages reported as lost; each line's count equals the number of its offsets."""
     lost: set[tuple[int, int]] = set()
     for queue, count, first, last in re.findall(
         r"queue (\d+) of pocket: (\d+) messages lost: offsets (\d+) to (\d+)", text
@@ -115,7 +115,7 @@ def test_what_retention_removes_between_two_pulls_is_reported(
         assert pulls >= steps
         begin = min(broker.app.store.physical_offset(topic, queue, 0) or 0 for queue in range(QUEUES))
         while retention._segments.all[1].base_offset <= begin:
-            assert retention._remove_oldest(Reason.MANUAL)  # what is left of the topic before
+            assert retention._remove_oldest(Reason.MANUAL)  # messages of the topic before
         retention.clean_up()
         pulls, removing_at = 0, step
         capfd.readouterr()
@@ -131,7 +131,7 @@ def test_what_retention_removes_between_two_pulls_is_reported(
 
 @pytest.mark.parametrize("retention_ends", [True, False])
 def test_a_strict_task_stops_at_the_first_message_that_is_gone(broker: PocketBroker, retention_ends: bool) -> None:
-    """Also while the queue's min offset does not know yet what was removed."""
+    """It does so even before the queue's min offset follows the removal."""
     topic = fill(broker)
     retention = broker.app.store.retention
     while retention._remove_oldest(Reason.MANUAL):
@@ -143,7 +143,7 @@ def test_a_strict_task_stops_at_the_first_message_that_is_gone(broker: PocketBro
 
 
 def test_the_first_offset_is_that_of_a_message_that_is_there(broker: PocketBroker) -> None:
-    """A query of all that is there does not begin with messages that were removed a moment ago."""
+    """A query of all messages does not begin with messages removed a moment ago."""
     topic = fill(broker)
     while broker.app.store.retention._remove_oldest(Reason.MANUAL):
         pass
@@ -178,7 +178,7 @@ def without_three(result: PullResult, offset: int) -> PullResult:
 def test_records_that_an_answer_leaves_out_are_reported(
     broker: PocketBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RocketMQ passes what it no longer has in the middle of an answer, and says nothing."""
+    """RocketMQ silently skips missing records in the middle of an answer."""
     topic = fill(broker)
     other_answers(monkeypatch, without_three)
     found = set(read(broker, topic, plan_of(broker)))
@@ -206,7 +206,7 @@ def test_an_answer_that_passes_is_not_a_loss(
     next_by: int,
     min_by: int,
 ) -> None:
-    """A broker that does not have the messages now may not be the one that has them: the task asks again."""
+    """A broker without the messages may not be the one that has them: the task asks again."""
     topic = fill(broker)
 
     def nothing(result: PullResult, offset: int) -> PullResult:

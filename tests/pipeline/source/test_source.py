@@ -32,7 +32,7 @@ async def send(namesrv: str, topic: str, count: int, start: int = 0) -> None:
 
 @pytest.fixture(scope="module")
 def table(broker: PocketBroker, spark: SparkSession) -> DataFrame:
-    """6,000 messages in four queues."""
+    """Fill a topic with 6,000 messages in four queues."""
     asyncio.run(send(broker.namesrv, "numbers", COUNT))
     return read(spark, broker).load()
 
@@ -127,7 +127,7 @@ def test_bounds_choose_a_part(broker: PocketBroker, spark: SparkSession, table: 
 
 
 def test_reading_errors_name_their_cause(broker: PocketBroker, spark: SparkSession) -> None:
-    """An unknown topic, an unreachable name server, an offset outside of the queue."""
+    """Unknown topic, unreachable name server, offset outside the queue."""
     assert "topic missing not found" in error_of(read(spark, broker, "missing").load().count)
     away = spark.read.format("pocketmq").option("namesrv", "127.0.0.1:1").option("subscribe", "numbers")
     assert "waited 100 ms" in error_of(away.option("brokerWaitMs", 100).load().count)
@@ -136,7 +136,7 @@ def test_reading_errors_name_their_cause(broker: PocketBroker, spark: SparkSessi
 
 
 def stream(spark: SparkSession, broker: PocketBroker, topic: str, directory: Path, **options: str) -> Any:
-    """Run a query to the present end of a topic; return it."""
+    """Run a query up to the present end of a topic; return it."""
     source = spark.readStream.format("pocketmq").option("namesrv", broker.namesrv).option("subscribe", topic)
     query = (
         source.options(startingOffsets="earliest", brokerWaitMs="3000", **options)
@@ -167,12 +167,12 @@ def test_a_stream_reads_everything_once(broker: PocketBroker, spark: SparkSessio
         async with Admin(broker.namesrv) as admin:
             return (await admin.describe_group("lag")).lag
 
-    assert 0 < asyncio.run(lag()) < 3500  # stored after each micro-batch but the last; for screens only
+    assert 0 < asyncio.run(lag()) < 3500  # stored after each micro-batch but the last; only for display
 
 
 @pytest.mark.soak
 def test_a_topic_created_again_stops_the_stream(broker: PocketBroker, spark: SparkSession, tmp_path: Path) -> None:
-    """The checkpoint belongs to the topic that was deleted, even if the new one has grown past it."""
+    """The checkpoint belongs to the deleted topic, even if the new one has grown past it."""
 
     async def again() -> None:
         async with Admin(broker.namesrv) as admin:

@@ -14,7 +14,7 @@ from pocketmq.pipeline import register
 
 
 def main(namesrv: str, topic: str, to_topic: str, directory: str) -> None:
-    """Run the three, and print the results."""
+    """Run the three queries, and print the results."""
     spark = SparkSession.builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     register(spark)

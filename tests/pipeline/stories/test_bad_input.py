@@ -43,14 +43,14 @@ opened: list[TopicStreamReader] = []
 
 @pytest.fixture(autouse=True)
 def all_stopped() -> Iterator[None]:
-    """Close the connections of a test's readers."""
+    """Close the connections of a test's readers afterwards."""
     yield
     while opened:
         opened.pop().stop()
 
 
 def fill(broker: PocketBroker, topic: str, count: int, start: int = 0, *, again: bool = False) -> None:
-    """Send numbered messages; ``again``: into a topic that is deleted first."""
+    """Send numbered messages; with ``again``, into a topic that is deleted first."""
 
     async def run() -> None:
         async with Admin(broker.namesrv) as admin:
@@ -96,7 +96,7 @@ def lose_the_oldest(broker: PocketBroker) -> None:
     """Let retention remove all segments but the last."""
     store = broker.app.store
     store.show_all()
-    store.components.checkpointer.checkpoint()  # else retention keeps the log for a recovery
+    store.components.checkpointer.checkpoint()  # otherwise retention keeps the log for a recovery
     while store.retention._remove_oldest(Reason.MANUAL):
         pass
     store.retention.clean_up()

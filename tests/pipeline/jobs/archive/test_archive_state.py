@@ -1,4 +1,4 @@
-"""When an archive may continue in a directory; no Spark needed."""
+"""When an archive may continue in a directory; runs without Spark."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ ORDERS = Archive("127.0.0.1:9876", "orders")
 
 
 def test_an_archive_goes_on_only_as_what_it_is(tmp_path: Path) -> None:
-    """Another topic, another time, or a foreign directory is refused, and nothing is changed."""
+    """Another topic, another time, or a foreign directory is refused and stays unchanged."""
     files = LocalFiles(tmp_path / "new")
     assert read_state(files) is None
     assert check_state(ORDERS, files) == check_state(ORDERS, files) == State("orders", "store", "earliest")
@@ -43,7 +43,7 @@ def test_a_lost_checkpoint_is_no_second_copy(tmp_path: Path) -> None:
 
 
 def test_a_damaged_state_is_told(tmp_path: Path) -> None:
-    """It is not taken for a new archive."""
+    """It does not count as a new archive."""
     files = LocalFiles(tmp_path)
     files.write(STATE, b"{")
     with pytest.raises(JobFailed, match="damaged"):

@@ -52,7 +52,7 @@ class MortalFiles(LocalFiles):
         return super().exchange(path, other)
 
     def remove(self, path: str) -> None:
-        """A tree goes file by file: a kill in the middle leaves a part of it."""
+        """The files of a tree go one by one: a kill in the middle leaves some of them."""
         target = self._path / path
         if target.is_dir():
             for name in sorted(os.listdir(target)):
@@ -216,7 +216,7 @@ def test_both_file_systems_do_the_same(tmp_path: Path, spark: "SparkSession") ->
 
 
 def test_only_directories_with_too_many_files_are_merged() -> None:
-    """Directories with no more files than their size needs stay unchanged, and so do those that are no hour."""
+    """Directories with no more files than their size needs stay unchanged; so do directories that are no hour."""
     sizes = {f"{HOURS[0]}/{n}.parquet": 10 for n in range(8)}
     sizes |= {f"{HOURS[1]}/{n}.parquet": 100 for n in range(3)} | {"other/x.parquet": 1, "other/y.parquet": 1}
     [merge] = plan(sizes, 50, 2)

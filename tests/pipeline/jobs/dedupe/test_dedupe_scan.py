@@ -46,7 +46,7 @@ def test_marks_are_those_of_the_model(rows: list[tuple[str, int]], cuts: list[in
 
 @pytest.mark.parametrize(("window_us", "kept"), [(None, 1), (10, 2), (4, 5)])
 def test_a_chain_of_copies_is_kept_again_after_the_window(window_us: int | None, kept: int) -> None:
-    """Five copies, each 5 behind the other: the window counts from the row that was kept."""
+    """Five copies, each 5 after the previous one: the window counts from the row that was kept."""
     batch = pa.record_batch(
         {KEY: pa.array(["k"] * 5), TIME: pa.array([0, 5, 10, 15, 20]), DUPLICATE: pa.array([False] * 5)}
     )

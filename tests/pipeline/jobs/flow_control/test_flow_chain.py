@@ -26,7 +26,7 @@ def chains(*evidence: Evidence) -> list[Chain]:
 
 
 def test_without_stage_times_no_stage_is_blamed() -> None:
-    """Refusals alone show that sends waited, not why: the chain says so and names what is missing."""
+    """Refusals alone show that sends waited, not why: the chain names the missing evidence."""
     (chain,) = chains(timeouts())
     assert chain.number == 1
     assert "do not show" in chain.summary
@@ -36,7 +36,7 @@ def test_without_stage_times_no_stage_is_blamed() -> None:
 
 
 def test_quick_stages_mean_that_more_came_than_is_served() -> None:
-    """A full queue over quick appends is load, not the disk."""
+    """A full queue while appends are quick means load, not a slow disk."""
     (chain,) = chains(
         timeouts(),
         told("stage", "append", p50=0.1, p99=1.0, highest=4.0),
@@ -54,7 +54,7 @@ def test_a_slow_stage_beside_the_append_is_named() -> None:
 
 
 def test_a_slow_append_of_unknown_cause_leaves_its_cause_open() -> None:
-    """The append is shown to be slow; its cause is not invented."""
+    """The append is slow; the chain invents no cause."""
     (chain,) = chains(timeouts(), told("stage", "append", p50=100.0, p99=105.0, highest=105.0))
     assert "because appends were slow" in chain.summary
     assert not chain.steps[0].shown
@@ -85,7 +85,7 @@ def test_a_queue_that_refused_long_after_the_page_cache_has_its_own_cause() -> N
 
 
 def test_refusals_of_other_causes_have_their_own_chain() -> None:
-    """A full disk is none of the six incidents; the weightiest chain comes first."""
+    """A full disk is not one of the six incidents; the weightiest chain comes first."""
     full = told("refusal", "line", cause="disk_full", code=1, count=500)
     found = chains(timeouts(), full)
     assert [chain.number for chain in found] == [0, 1]
@@ -93,14 +93,14 @@ def test_refusals_of_other_causes_have_their_own_chain() -> None:
 
 
 def test_clients_alone_are_not_enough() -> None:
-    """For a broker that only clients complain of, the chain asks for its logs."""
+    """If only clients complain about a broker, the chain asks for the broker's logs."""
     (chain,) = chains(told("attempt", "connect", count=4, ended=4))
     assert chain.number == 0
     assert chain.missing
 
 
 def test_locks_and_slow_syncs_have_chains() -> None:
-    """An ordered queue that waits (5) and sends that are not durable in time (6)."""
+    """An ordered queue that waits (5) and sends that are not durable in time (6) have chains."""
     (lock,) = chains(told("event", "queue_lock_refused", count=3), told("event", "queue_lock_expired"))
     assert (lock.number, lock.complete, lock.scenario) == (5, True, "ordered-lock-stuck")
     flush = chains(told("event", "flush_disk_timeout"), told("stage", "sync", p99=5000.0, highest=6000.0))

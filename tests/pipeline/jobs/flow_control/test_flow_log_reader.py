@@ -66,7 +66,7 @@ def test_every_kind_of_bad_line_is_counted_and_the_good_ones_are_read(tmp_path: 
 
 
 def test_a_gzip_that_is_cut_off_gives_what_came_before(tmp_path: Path) -> None:
-    """A damaged file is one unreadable file, not the end of the job; its name does not decide what it is."""
+    """A damaged file is one unreadable file, not the end of the job; the file's name does not decide its format."""
     whole = gzip.compress(b"".join(refused(f"00:{second:02}.000") for second in range(60)) * 50)
     path = tmp_path / "broker.log.1"
     path.write_bytes(whole[:-30])
@@ -96,7 +96,7 @@ def test_a_gzip_that_is_cut_off_gives_what_came_before(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_are_none_count_nothing(fields: dict[str, object]) -> None:
-    """Logs are untrusted: an impossible count is 0."""
+    """Logs are untrusted: an impossible number counts as 0."""
     (fact,) = facts_of({"event": "refused_queue_timeout", "remark": "[EVIL]<b>", **fields})
     assert fact.count == 0
     assert fact.tag == "", "tags are a closed list, else a log could make columns without end"

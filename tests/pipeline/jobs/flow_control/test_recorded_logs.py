@@ -119,7 +119,7 @@ def test_the_tables_hold_what_the_logs_say(output: tuple[Path, dict[str, Any]]) 
 
 @pytest.mark.slow
 def test_the_report_is_one_safe_page(output: tuple[Path, dict[str, Any]]) -> None:
-    """Pictures are in it, nothing is loaded, and what a log says stays text."""
+    """It contains its pictures and loads nothing; the text of a log stays text."""
     text = (output[0] / "report.html").read_text()
     assert text.count("<svg") == 4
     assert "<script" not in text
@@ -130,7 +130,7 @@ def test_the_report_is_one_safe_page(output: tuple[Path, dict[str, Any]]) -> Non
 
 @pytest.mark.slow
 def test_what_was_passed_over_is_counted(output: tuple[Path, dict[str, Any]]) -> None:
-    """Rubbish is in the counts, and no line is lost or counted twice over a rotation."""
+    """The counts include the rubbish, and no line is lost or counted twice over a rotation."""
     lines = sum(len(path.read_bytes().splitlines()) for path in LOGS.rglob("*.log"))
     counts = output[1]["counts"]
     assert (counts["events"], counts["broken"], counts["foreign"], counts["files"]) == (lines + 1, 1, 1, 9)
@@ -140,7 +140,7 @@ def test_what_was_passed_over_is_counted(output: tuple[Path, dict[str, Any]]) ->
 def test_nothing_is_replaced_unasked(
     spark: "SparkSession", output: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    """An earlier report stays without --overwrite, a directory that holds something else stays always."""
+    """An earlier report stays without --overwrite; a directory with other content always stays."""
     logs = [str(LOGS / "queue" / "broker.log")]
     with pytest.raises(ConfigError, match="the output exists"):
         analyze(spark, logs, str(output[0]))
@@ -151,7 +151,7 @@ def test_nothing_is_replaced_unasked(
 
 @pytest.mark.scenario
 def test_logs_without_an_event_make_an_empty_report(spark: "SparkSession", tmp_path: Path) -> None:
-    """Plain text and empty files: no incident, a hint, exit code 0, and tables with the same columns; twice."""
+    """Plain text and empty files: no incident, a hint, exit code 0, and tables with the same columns; in two runs."""
     (tmp_path / "app.log").write_text("plain text\n")
     (tmp_path / "empty.log").touch()
     words = ["flow-control", "--logs", str(tmp_path), "--output", str(tmp_path / "out"), "--overwrite"]

@@ -30,7 +30,7 @@ WANTED = {
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", WANTED)
 def test_the_job_names_the_cause_of_each_scenario(spark: "SparkSession", tmp_path: Path, name: str) -> None:
-    """The logs of a scenario lead to its class, and to the scenario itself as the way to reproduce it."""
+    """The logs of a scenario lead to its class, and to the scenario as the way to reproduce it."""
     words = [sys.executable, "-m", "pocketmq.cli.main", "scenario", name, "--keep", "--json", "--quick"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     ran = subprocess.run(words, capture_output=True, text=True, timeout=240, env=environment, check=False)

@@ -10,7 +10,7 @@ from pocketmq.pipeline.jobs.reconcile.misplaced import BLOCK, RANK, keep_misplac
 
 
 def fewest(positions: list[int]) -> int:
-    """The length of the smallest set of rows without which the others rise, by trying all sets."""
+    """Return the size of the smallest set of rows without which the others rise, by trying all sets."""
     for count in range(len(positions) + 1):
         for out in combinations(range(len(positions)), count):
             left = [position for index, position in enumerate(positions) if index not in out]
@@ -21,7 +21,7 @@ def fewest(positions: list[int]) -> int:
 
 @given(st.permutations(range(7)))
 def test_as_few_as_possible_are_misplaced(positions: list[int]) -> None:
-    """What is left is in order, and no smaller set would do."""
+    """The remaining rows are in order, and no smaller set would do."""
     found = misplaced(positions)
     left = [position for index, position in enumerate(positions) if index not in found]
     assert left == sorted(left)
@@ -29,7 +29,7 @@ def test_as_few_as_possible_are_misplaced(positions: list[int]) -> None:
 
 
 def test_the_known_disorders() -> None:
-    """Two distant rows that changed places count as two, neighbors as one, a late row as one."""
+    """Two distant rows that swapped places count as two, neighbors as one, a late row as one."""
     assert misplaced([0, 5, 2, 3, 4, 1, 6]) == [1, 5]
     assert len(misplaced([0, 2, 1, 3])) == 1
     assert misplaced([1, 2, 3, 4, 0]) == [4]

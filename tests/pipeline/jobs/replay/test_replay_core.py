@@ -15,7 +15,7 @@ from pocketmq.pipeline.jobs.replay.state import Journal
 
 
 def test_a_rate_goes_on_over_batches_and_makes_nothing_up() -> None:
-    """Ten rows a second; after a stall of five seconds they are ten a second again."""
+    """The rate is ten rows a second; after a stall of five seconds it is ten a second again."""
     pace = Pace(rate=10)
     none = np.zeros(5, np.int64)
     assert pace.due_s(none, 100.0).tolist() == pytest.approx([100.0, 100.1, 100.2, 100.3, 100.4])
@@ -27,7 +27,7 @@ def test_a_rate_goes_on_over_batches_and_makes_nothing_up() -> None:
 
 
 def test_their_own_time_is_kept_and_divided() -> None:
-    """Ten times as fast; what is late is made up for."""
+    """The replay runs ten times as fast; late rows catch up."""
     pace = Pace(speed=10)
     due = pace.due_s(np.array([5_000_000, 6_000_000, 15_000_000]), 50.0)
     assert due.tolist() == pytest.approx([50.0, 50.1, 51.0])
@@ -37,7 +37,7 @@ def test_their_own_time_is_kept_and_divided() -> None:
 
 
 def test_rows_become_the_messages_that_they_were() -> None:
-    """What brokers and clients set is left out; tags, keys and the sharding key are found in the properties, too."""
+    """Properties of brokers and clients are left out; tags, keys and the sharding key may be in the properties."""
     pairs = pa.map_(pa.string(), pa.string())
     system = [("UNIQ_KEY", "1F"), ("TAGS", "t"), ("KEYS", "k1 k2"), ("CLUSTER", "c"), ("WAIT", "true")]
     batch = pa.record_batch(
@@ -60,7 +60,7 @@ def test_rows_become_the_messages_that_they_were() -> None:
 
 
 def test_a_run_goes_on_where_the_last_one_came_to(tmp_path: Path) -> None:
-    """Notes are of one replay: another one, one that is done, and one that runs are refused."""
+    """A state file belongs to one replay: the file of another, a finished or a running replay is refused."""
     path = tmp_path / "deep" / "state.json"
     with Journal(path, ["in", "to"]).opened(restart=False) as reached:
         assert (reached.rows, reached.key) == (0, None)
