@@ -172,7 +172,7 @@ TIMER_ILLEGAL: Final = Text("timer message illegal: %s=%s is no number of at mos
 TIMER_TOO_FAR: Final = Text(
     "timer message illegal, the delay time should not be bigger than the max delay %dms: %s=%d is %d ms ahead", 13
 )
-HALF_WITHOUT_GROUP: Final = Text("property PGROUP is missing: nobody could be asked for the decision, or give it", 13)
+HALF_WITHOUT_GROUP: Final = Text("property PGROUP is missing: no producer group can make or report the decision", 13)
 HALF_DELAYED: Final = Text("a transactional message cannot be delayed: send it plain, or without the delay", 13)
 HALF_IMMUNITY_ILLEGAL: Final = Text("property CHECK_IMMUNITY_TIME_IN_SECONDS is %s, no seconds up to seven days", 13)
 
@@ -249,7 +249,7 @@ _ROWS: Final = (
         cause=Cause.MEMORY_LIMIT,
         what="a limit on memory is reached",
         why="Requests, answers or a table of the broker take as much memory as they may: large frames, clients that "
-        "do not read their answers, half messages that nobody decides, too many topics.",
+        "do not read their answers, half messages without a decision, too many topics.",
         texts=(HALF_TABLE_FULL,),
         other_codes=(1,),
         retry_after=RetryAfter(0, 1000, "0 for a full table, which does not get room by itself"),

@@ -44,7 +44,7 @@ def _retried(row: Row) -> str:
     groups: dict[tuple[Retry, ...], list[int]] = {}
     for code in row.codes:
         groups.setdefault(retried_by(code), []).append(code)
-    names = {who: ", ".join(_NAMES[each] for each in who) or "nobody" for who in groups}
+    names = {who: ", ".join(_NAMES[each] for each in who) or "no client" for who in groups}
     if len(groups) <= 1:
         return next(iter(names.values()), "–")
     return "; ".join(f"{', '.join(map(str, codes))}: {names[who]}" for who, codes in groups.items())

@@ -57,7 +57,7 @@ class HaNode:
         self.address = ""
         """The broker's, as it is registered."""
         self.ha_address = ""
-        """Where slaves connect; empty where nobody can."""
+        """Where slaves connect; empty if none can."""
         self._on_role_changed = on_role_changed
         self._store = store
         self._clock = clock
@@ -71,7 +71,7 @@ class HaNode:
 
     @property
     def fenced_by(self) -> FencedBy | None:
-        """Who replaced this master; None if nobody has."""
+        """The claim that replaced this master, or None."""
         return self._fenced_by
 
     def refusal(self) -> Refusal | None:
@@ -127,12 +127,12 @@ class HaNode:
 
     @property
     def is_held(self) -> bool:
-        """Whether nothing is stored now, because the master hands over. Any thread, quick."""
+        """Whether the master hands over and stores no message now. Any thread, quick."""
         return self._held_until_ns > 0 and self._clock.monotonic_ns() < self._held_until_ns
 
     def hold(self, hold_ms: int) -> int:
-        """Take no sends for ``hold_ms`` (0: take them again); return where the log ends. It ends by itself, so that
-        nobody's crash keeps a master silent."""
+        """Accept no sends for ``hold_ms`` (0: accept them again); return the end of the log. The hold ends by itself,
+        so that no crash of a client keeps a master silent."""
         hold_ms = min(max(0, hold_ms), HOLD_MS_MAX)
         self._held_until_ns = self._clock.monotonic_ns() + hold_ms * 1_000_000 if hold_ms else 0
         self._log.warning("sends_held", hold_ms=hold_ms)
@@ -301,7 +301,7 @@ class HaNode:
 
 
 class PromiseRefused(PocketMQError):
-    """An epoch that this broker promises to nobody; nothing has changed."""
+    """An epoch that this broker refuses to promise; nothing has changed."""
 
     default_cause = Cause.BAD_REQUEST
 

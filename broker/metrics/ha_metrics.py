@@ -74,7 +74,7 @@ NODE: Final[Group[HaStatusBody]] = Group(
         ),
         Gauge(
             "ha_confirmed_offset",
-            "Up to here enough copies have the log.",
+            "End of the log that enough copies have.",
             lambda status: status.confirmed_offset,
             runtime="haConfirmedOffset",
         ),
@@ -124,9 +124,11 @@ SLAVES: Final[Group[HaSlaveBody]] = Group(
     _slaves,
     _of(
         "master",
-        Gauge("ha_slave_behind_bytes", "What a slave has not confirmed yet.", lambda slave: slave.behind_bytes),
+        Gauge("ha_slave_behind_bytes", "Bytes that a slave has not confirmed yet.", lambda slave: slave.behind_bytes),
         Gauge(
-            "ha_slave_behind_seconds", "How old what it has confirmed is, -1 unknown.", lambda slave: slave.behind_ms
+            "ha_slave_behind_seconds",
+            "Age of the data that a slave has confirmed, -1 if unknown.",
+            lambda slave: slave.behind_ms,
         ),
         Gauge(
             "ha_slave_in_sync",
@@ -159,7 +161,7 @@ SERVICE: Final[Group[HaStatus]] = Group(
         ),
         Counter(
             "ha_connections_refused",
-            "Strangers and slaves turned away on the HA port.",
+            "Connections refused on the HA port, of slaves and of others.",
             lambda service: service.refused,
         ),
     ),
@@ -178,14 +180,14 @@ SLAVE_SIDE: Final[Group[HaStatusBody]] = Group(
         ),
         Gauge(
             "ha_behind_bytes",
-            "What this slave lacks of its master's log.",
+            "Bytes of its master's log that this slave lacks.",
             lambda status: status.behind_bytes,
             runtime="haBehindBytes",
             interval="behind_bytes",
         ),
         Gauge(
             "ha_behind_seconds",
-            "How old what it has is, -1 unknown.",
+            "Age of this slave's newest data, -1 if unknown.",
             lambda status: status.behind_ms,
             interval="behind_ms",
         ),

@@ -67,7 +67,7 @@ PUTS: Final[Group[Sources]] = Group(
     (
         Histogram(
             "put_seconds",
-            "Whole puts, until the sender could be told, in RocketMQ's buckets.",
+            "Time of whole puts, until the answer could be sent, in RocketMQ's buckets.",
             lambda sources: _puts(sources.put_times),
             note="whole puts: from the wait for the append lock until the answer could be sent; one a request. "
             "RocketMQ's 13 buckets",
@@ -93,7 +93,7 @@ PAIRS: Final[Group[Pair]] = Group(
         ),
         Gauge(
             "queue_capacity",
-            "Most requests that may wait.",
+            "Limit of waiting requests.",
             lambda pair: pair.executor.queue.count_max,
             note="their limit; one more is refused with `[OVERLOAD]`",
             telemetry="queue_capacity",
@@ -107,7 +107,7 @@ PAIRS: Final[Group[Pair]] = Group(
         ),
         Gauge(
             "queue_bytes_max",
-            "Most bytes that may wait.",
+            "Limit of the bytes of waiting requests.",
             lambda pair: pair.executor.queue.size_bytes_max,
             telemetry="queue_bytes_max",
         ),
@@ -121,7 +121,7 @@ PAIRS: Final[Group[Pair]] = Group(
         ),
         Gauge(
             "queue_drain_limit",
-            "Most requests that a worker takes at once now.",
+            "Present limit of the requests that a worker takes at once.",
             lambda pair: pair.executor.adaptive.count,
             note="most requests a worker takes at once now; 1 on the send pair means appends of more than 20 ms",
             telemetry="drain_limit",
@@ -205,7 +205,7 @@ TOTALS: Final[Group[Totals]] = Group(
         ),
         Counter(
             "messages_put_failed",
-            "Messages that the store did not take.",
+            "Messages that the store refused.",
             lambda totals: totals.put_failed,
             runtime="putMessageFailedTimes",
             interval="put_failed_count",

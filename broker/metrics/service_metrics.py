@@ -42,26 +42,28 @@ DELAYS: Final[Group[DelayService]] = Group(
         ),
         Gauge(
             "timers_in_memory",
-            "Those of them that are in the wheel.",
+            "Timers in the wheel.",
             lambda delays: len(delays.timers.wheel),
             note="those of them in the wheel; the rest is due later and is read again from its queue",
         ),
         Gauge(
             "timers_unread",
-            "Stored timers not yet looked at.",
+            "Stored timers that the delivery thread has not read yet.",
             lambda delays: delays.timers_unread(),
             note="stored timers that the delivery thread has not read yet: usually 0",
             runtime="timerOffsetBehind",
         ),
         Gauge(
             "timer_lag_seconds",
-            "Since when the next timer is due.",
+            "Time since the next timer was due.",
             lambda delays: delays.timer_lag_ms(),
             note="since when the next timer is due; above 0 for long: the store refuses deliveries, or the machine is "
             "too slow",
             runtime="timerReadBehind",
         ),
-        Gauge("delay_lag_seconds", "The same of the levels.", lambda delays: delays.level_lag_ms()),
+        Gauge(
+            "delay_lag_seconds", "Time since the next delayed message was due.", lambda delays: delays.level_lag_ms()
+        ),
         Counter(
             "delayed_delivered",
             "Delayed messages delivered.",
@@ -96,13 +98,13 @@ TRANSACTIONS: Final[Group[Transactions]] = Group(
         ),
         Gauge(
             "half_messages_pending_max",
-            "Most of them that are taken.",
+            "Limit of half messages that wait.",
             lambda transactions: transactions.service.table.pending_max,
             note="their limit; beyond it new ones are refused",
         ),
         Gauge(
             "half_message_oldest_seconds",
-            "Age of the oldest of them.",
+            "Age of the oldest half message that waits.",
             lambda transactions: transactions.service.oldest_ms(),
             note="age of the oldest of them: above a few check intervals, a producer group is away or its check does "
             "not decide",
@@ -134,7 +136,7 @@ TRANSACTIONS: Final[Group[Transactions]] = Group(
         ),
         Counter(
             "transaction_ends_refused",
-            "Decisions that were not taken.",
+            "Decisions that the broker refused.",
             lambda transactions: transactions.end.refused,
             note="refused decisions: unknown or finished transaction, wrong group or offset, store busy",
         ),
@@ -166,7 +168,7 @@ REPLIES: Final[Group[ReplyProcessor]] = Group(
         ),
         Counter(
             "replies",
-            "Replies, by whether their requester has taken them.",
+            "Replies, by whether their requester has accepted them.",
             lambda replies: [(("yes",), replies.pushed), (("no",), replies.not_pushed)],
             labels=("pushed",),
             note="replies, by whether their requester has taken them (`yes`, `no`)",

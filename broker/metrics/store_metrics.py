@@ -36,7 +36,7 @@ PAGE_CACHE: Final[Group[MessageStore]] = Group(
         ),
         Gauge(
             "append_lock_held_seconds",
-            "How long the present holder has had it.",
+            "Time for which its present holder has had the append lock.",
             lambda store: store.lock_time_mills(),
             note="how long the present holder has had it, 0 when free",
             telemetry="lock_held_ms",
@@ -62,19 +62,19 @@ PAGE_CACHE: Final[Group[MessageStore]] = Group(
 LOG: Final[Group[MessageStore]] = Group(
     only(lambda look: look.sources.store),
     (
-        Gauge("log_appended_offset", "End of what is accepted.", lambda store: store.appended_offset),
+        Gauge("log_appended_offset", "End of the accepted records.", lambda store: store.appended_offset),
         Gauge(
             "log_committed_offset",
-            "End of what can be read.",
+            "End of the readable records.",
             lambda store: store.committed_offset,
             note="end of what can be read; below the one above only with a write-buffer pool",
             runtime="commitLogMaxOffset",
         ),
-        Gauge("log_flushed_offset", "End of what is durable.", lambda store: store.flushed_offset),
-        Gauge("log_dispatched_offset", "End of what consumers see.", lambda store: store.dispatched_offset),
+        Gauge("log_flushed_offset", "End of the durable records.", lambda store: store.flushed_offset),
+        Gauge("log_dispatched_offset", "End of the records that consumers see.", lambda store: store.dispatched_offset),
         Gauge(
             "log_fenced",
-            "1 after a sync has failed: the log takes nothing more.",
+            "1 after a failed sync: the log accepts no more records.",
             lambda store: store.log.fenced_by is not None,
             Unit.FLAG,
             note="1 after a failed sync: the log takes nothing more until a restart",
@@ -120,7 +120,7 @@ POOL: Final[Group[tuple[WriteBufferPool, MessageStore]]] = Group(
         ),
         Gauge(
             "write_buffers_available",
-            "Those that are free.",
+            "Free write buffers.",
             lambda pool: pool[0].available,
             note="free buffers; 0 refuses sends",
             telemetry="available",
@@ -129,14 +129,14 @@ POOL: Final[Group[tuple[WriteBufferPool, MessageStore]]] = Group(
         ),
         Gauge(
             "write_buffers_locked",
-            "1 if all are locked in RAM.",
+            "1 if all write buffers are locked in RAM.",
             lambda pool: pool[0].is_locked,
             Unit.FLAG,
             telemetry="locked",
         ),
         Gauge(
             "write_buffers_uncommitted_bytes",
-            "Bytes not yet in the file.",
+            "Bytes in write buffers that are not yet in the file.",
             lambda pool: max(0, pool[1].appended_offset - pool[1].committed_offset),
             note="bytes that a crash of this process would lose",
             telemetry="uncommitted_bytes",
@@ -157,17 +157,19 @@ SERVER: Final[Group[Process]] = Group(
     (
         Gauge(
             "commit_log_disk_used_ratio",
-            "Used part of the disk, -1 unknown.",
+            "Used share of the disk, -1 if unknown.",
             lambda process: process.disk.commit_log.ratio,
             note="0 to 1, checked every 10 s; -1 unknown",
             runtime="commitLogDiskRatio",
         ),
         Gauge(
-            "commit_log_disk_free_bytes", "Free bytes, -1 unknown.", lambda process: process.disk.commit_log.free_bytes
+            "commit_log_disk_free_bytes",
+            "Free bytes of the disk, -1 unknown.",
+            lambda process: process.disk.commit_log.free_bytes,
         ),
         Gauge(
             "consume_queue_disk_used_ratio",
-            "The same, of the queues.",
+            "Used share of the disk of the consume queues, -1 if unknown.",
             lambda process: process.disk.consume_queues.ratio,
             note="the same where the consume queues are",
             runtime="consumeQueueDiskRatio",
@@ -182,14 +184,14 @@ SERVER: Final[Group[Process]] = Group(
         Gauge("connections", "Open connections.", lambda process: len(process.server.connections)),
         Counter(
             "connections_refused",
-            "Connections closed at once: too many.",
+            "Connections closed at once because there were too many.",
             lambda process: process.server.refused_count,
             note="connections closed at once: more than `connections_max`",
         ),
         Gauge("half_frame_bytes", "Memory of half-received frames.", lambda process: process.server.budget.used_bytes),
         Gauge(
             "unwritten_bytes",
-            "Answers that their peers have not taken.",
+            "Bytes of answers that their peers have not read.",
             lambda process: process.server.unwritten_bytes,
         ),
         Gauge(
@@ -209,7 +211,7 @@ SERVER: Final[Group[Process]] = Group(
         ),
         Counter(
             "task_failures",
-            "Errors that nobody expected in background tasks and threads.",
+            "Unexpected errors in background tasks and threads.",
             lambda process: [((task,), count) for task, count in process.supervisor.failures.items()],
             labels=("task",),
             note="unexpected errors in a background task or thread, which was started again. The log has each as "
@@ -222,7 +224,7 @@ LOOP: Final[Group[Sources]] = Group(
     (
         Gauge(
             "loop_lag_seconds",
-            "What the loop took for its last turn.",
+            "Time that the loop took for its last turn.",
             lambda sources: sources.loop.lag_ns / 1e9,
             Unit.SECONDS,
             note="how long the event loop took to answer the last question, asked once a second",

@@ -33,10 +33,10 @@ IMMUNITY_MS_MAX: Final = 7 * 86_400_000
 
 
 def is_half(sys_flag: int, properties: dict[str, str]) -> bool:
-    """Tell whether a send is half of a transaction; raises ``MessageIllegal`` where flag and properties disagree.
+    """Return whether a send is half of a transaction; raise ``MessageIllegal`` where flag and properties disagree.
 
-    RocketMQ goes by the property alone; a transaction flag without it would be a record that no queue shows and nobody
-    ends.
+    RocketMQ goes by the property alone; a transaction flag without it would make a record that no queue shows and no
+    client ends.
     """
     kind = sys_flag & TRANSACTION_MASK
     transactional = properties.get(TRAN_MSG, "").lower() == "true"

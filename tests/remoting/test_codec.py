@@ -106,9 +106,7 @@ def test_every_response_round_trips_through_every_codec(code: int, serialize_typ
         response = decode_response(frame, code)
         assert (response.code, response.opaque, response.remark) == (answer, opaque, remark)
         assert bytes(response.body) == b"".join(body)
-        if header is not None and any(
-            WRITERS[type(header)](header).values()
-        ):  # a header of defaults reads as none
+        if header is not None and any(WRITERS[type(header)](header).values()):  # a header of defaults reads as none
             assert response.header == header
         assert peek_response(frame) == (True, opaque, answer)
 

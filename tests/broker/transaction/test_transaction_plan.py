@@ -24,7 +24,7 @@ def planned(properties: dict[str, str], *, pending_max: int = 1, **settings: Any
         (
             {"TRAN_MSG": "true"},
             {},
-            (13, "property PGROUP is missing: nobody could be asked for the decision, or give it"),
+            (13, "property PGROUP is missing: no producer group can make or report the decision"),
         ),
         (
             {**HALF, "DELAY": "3"},
