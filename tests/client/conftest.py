@@ -1,4 +1,4 @@
-"""A real broker for the tests of this folder, and a scripted one for the answers a real one does not give on demand."""
+"""A real broker for the tests of this folder, and a scripted one for answers that a real one seldom gives."""
 
 import asyncio
 import itertools
@@ -22,7 +22,7 @@ from pocketmq.testing.broker import PocketBroker
 
 @pytest.fixture(scope="package")
 def broker() -> Iterator[Any]:
-    """One broker for all tests here; each takes a topic and groups of its own."""
+    """Start one broker for all tests here; each test uses its own topic and groups."""
     with PocketBroker() as running:
         yield running
 
@@ -34,19 +34,19 @@ def numbers() -> Any:
 
 @pytest.fixture
 def topic(numbers: Iterator[int]) -> Any:
-    """A topic that no other test uses."""
+    """Return a topic that no other test uses."""
     return f"Topic-{next(numbers)}"
 
 
 @pytest.fixture
 def group(numbers: Iterator[int]) -> Any:
-    """A group that no other test uses."""
+    """Return a group that no other test uses."""
     return f"group-{next(numbers)}"
 
 
 @pytest.fixture
 def fast() -> Any:
-    """Options of a client that does not wait long."""
+    """Return options of a client that does not wait long."""
     return ClientOptions(poll_name_server_interval_ms=100, heartbeat_broker_interval_ms=200)
 
 
@@ -122,7 +122,7 @@ class ScriptedServer:
 
 
 class ScriptedCluster:
-    """A name server and brokers, all scripted."""
+    """A name server and brokers, all of them scripted."""
 
     def __init__(self) -> None:
         self.namesrv = ScriptedServer()
@@ -157,7 +157,7 @@ class ScriptedCluster:
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Any]:
-    """An empty scripted cluster; tests add brokers and topics."""
+    """An empty scripted cluster, to which tests add brokers and topics."""
     running = ScriptedCluster()
     await running.namesrv.start()
     yield running

@@ -16,7 +16,7 @@ from pocketmq.common.clock import Clock
 
 
 class FakeMessage:
-    """What handlers and process queues read of a message."""
+    """The fields of a message that handlers and process queues read."""
 
     broker_name = "b"
 
@@ -50,7 +50,7 @@ class Events:
 
 
 class Policy:
-    """Takes every failed message, or none while ``takes`` is False."""
+    """Accepts every failed message, or none while ``takes`` is False."""
 
     retry_topic = "%RETRY%g"
 
@@ -70,7 +70,7 @@ class Policy:
 
 
 class Bench:
-    """A concurrent mode with everything around it; ``stop`` ends it."""
+    """A concurrent mode with its surroundings; ``stop`` ends it."""
 
     def __init__(self, *, concurrency: int = 20, retry_ms: int = 20, clock: Clock | None = None) -> None:
         self.log = Events()
@@ -105,7 +105,7 @@ class Bench:
     def queue(
         self, call: HandlerCall, count: int = 0, *, topic: str = "T", queue_id: int = 0, count_max: int = 1000
     ) -> Any:
-        """Return a runner that has ``count`` messages."""
+        """Return a runner with ``count`` messages."""
         process_queue = ProcessQueue(MessageQueue(topic, "b", queue_id), 0, ProcessLimits(count_max=count_max))
         runner = self.mode.runner(process_queue, call)
         self.put(runner, [FakeMessage(offset, topic, queue_id) for offset in range(count)])

@@ -1,4 +1,4 @@
-"""A real name server and several real brokers in the loop of the test, each with a store of its own."""
+"""A real name server and several real brokers in the loop of the test, each with its own store."""
 
 import shutil
 from pathlib import Path
@@ -25,7 +25,7 @@ BUSY = Refusal(
 
 
 class RealCluster:
-    """``namesrv`` is the address for clients, ``brokers`` maps names to those that run."""
+    """``namesrv`` is the address for clients, ``brokers`` maps names to running brokers."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -61,13 +61,13 @@ class RealCluster:
             await admin.create_topic(topic, queues=queues)
 
     def copy_topics(self, source: str, target: str) -> None:
-        """Copy the topic table of a broker into the store of one that has not been started yet."""
+        """Copy the topic table of a broker into the store of one that has not started yet."""
         config = self.data_dir(target) / "config"
         config.mkdir(parents=True)
         shutil.copy(self.data_dir(source) / "config" / "topics.json", config / "topics.json")
 
     def refuse(self, name: str, refusal: Refusal | None = BUSY) -> list[int]:
-        """Let a broker's send processor refuse (None: take) everything; return the list of what it was offered."""
+        """Let a broker's send processor refuse every request (None: accept); return the list of requests it got."""
         pair = self.brokers[name].request_table.pair_for(RequestCode.NATIVE_APPEND)
         offered = self._offered.setdefault(name, [])
 

@@ -41,14 +41,14 @@ def test_send_and_read(broker: PocketBroker, topic: str, group: str) -> None:
 
 
 def test_many_threads_share_a_producer(broker: PocketBroker, topic: str, group: str) -> None:
-    """Sends of several threads do not disturb each other."""
+    """Sends of several threads do not affect each other."""
     with Producer(group, broker.namesrv) as producer, concurrent.futures.ThreadPoolExecutor(4) as pool:
         receipts = list(pool.map(lambda number: producer.send(Message(topic, b"%d" % number)), range(100)))
     assert len({(receipt.queue_id, receipt.queue_offset) for receipt in receipts}) == 100
 
 
 def test_push_runs_until_another_thread_stops_it(broker: PocketBroker, topic: str, group: str) -> None:
-    """run blocks; stop from a handler's thread or any other ends it."""
+    """run blocks; a stop from a handler's thread or another thread ends it."""
     with Producer(group, broker.namesrv) as producer:
         producer.send(Message(topic, b"x"))
     consumer = PushConsumer(group, broker.namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
@@ -67,7 +67,7 @@ def test_push_runs_until_another_thread_stops_it(broker: PocketBroker, topic: st
 
 
 def test_a_closed_client_says_so(broker: PocketBroker, topic: str, group: str) -> None:
-    """Before the start and after the stop; stopping twice is harmless."""
+    """This holds before the start and after the stop; a second stop does nothing."""
     producer = Producer(group, broker.namesrv)
     with pytest.raises(NotStarted):
         producer.send(Message(topic, b"x"))
@@ -79,7 +79,7 @@ def test_a_closed_client_says_so(broker: PocketBroker, topic: str, group: str) -
 
 
 def test_a_plain_loop_over_pushed_messages(broker: PocketBroker, topic: str, group: str) -> None:
-    """It starts the consumer; what was asked past is acknowledged, the message at which the loop was left is not."""
+    """It starts the consumer; passed messages are acknowledged, the one at which the loop was left is not."""
     with Producer(group, broker.namesrv) as producer:
         for number in range(5):
             producer.send(Message(topic, b"%d" % number, sharding_key="one queue"))

@@ -23,7 +23,7 @@ async def admin(broker: PocketBroker) -> AsyncIterator[Any]:
 
 
 async def test_topics_live_and_die(admin: Admin, topic: str) -> None:
-    """Created with as many queues as asked for, listed, changed, described, deleted everywhere."""
+    """Topics are created with the requested queues, listed, changed, described, deleted everywhere."""
     route = await admin.create_topic(topic, queues=3)
     assert len(route.write_queues) == len(route.read_queues) == 3
     assert topic in await admin.topics()
@@ -74,7 +74,7 @@ async def test_the_cluster_is_described(admin: Admin, broker: PocketBroker) -> N
 
 
 async def test_progress_of_a_group(admin: Admin, broker: PocketBroker, topic: str, group: str) -> None:
-    """Lag falls with commits; members are listed while connected; offsets can be moved when they are gone."""
+    """Lag falls with commits; connected members are listed; offsets can be moved when the members have left."""
     async with Producer(group, broker.namesrv) as producer:
         await producer.send_batch([Message(topic, b"%d" % number) for number in range(30)])
     async with PullConsumer(group, broker.namesrv) as consumer:
@@ -98,7 +98,7 @@ async def test_progress_of_a_group(admin: Admin, broker: PocketBroker, topic: st
 
 
 async def eventually_indexed(broker: PocketBroker, topic: str, key: str) -> None:
-    """Wait until the index has the last message sent: it is built behind the answer."""
+    """Wait until the index, which is built after the answer, has the last message."""
     while not broker.app.store.query(topic, key, 0, 1 << 60, 1):  # noqa: ASYNC110
         await asyncio.sleep(0.001)
 
@@ -122,14 +122,14 @@ async def test_messages_are_found_by_id_and_key(admin: Admin, broker: PocketBrok
 
 
 async def test_a_push_consumer_shows_its_model(admin: Admin, broker: PocketBroker, topic: str, group: str) -> None:
-    """What the heartbeat said."""
+    """The admin shows the model of the heartbeat."""
     async with Producer(group, broker.namesrv) as producer:
         await producer.send(Message(topic, b"x"))
     consumer = PushConsumer(group, broker.namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     consumer.subscribe(topic, tags="A || B")(print)
     async with consumer:
         description = None
-        while description is None or not description.subscriptions:  # the group is known from its first offsets
+        while description is None or not description.subscriptions:  # the group is known from its first commit on
             try:
                 description = await admin.describe_group(group)
             except NotFound:
@@ -139,6 +139,6 @@ async def test_a_push_consumer_shows_its_model(admin: Admin, broker: PocketBroke
 
 
 async def test_an_admin_that_does_not_run(broker: PocketBroker) -> None:
-    """Told at once."""
+    """Its calls raise at once."""
     with pytest.raises(NotStarted):
         await Admin(broker.namesrv).topics()

@@ -1,4 +1,4 @@
-"""Who may be promoted, judged from what nodes and name servers say."""
+"""Which node may be promoted, judged from the reports of nodes and name servers."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from pocketmq.remoting.protocol.ha import HaEpochBody, HaEpochResponseHeader, Ha
 
 
 def node(address: str, role: str = "SLAVE", epoch: int = 1, end: int = 100, **fields: object) -> HaStatusBody:
-    """Return what a broker of the name says."""
+    """Return the report of a broker of the name."""
     status = HaStatusBody(
         broker_name="a",
         address=address,
@@ -45,7 +45,7 @@ def test_the_most_advanced_is_chosen_by_epoch_then_length() -> None:
 
 
 def test_a_slave_behind_may_be_named_while_the_master_lives() -> None:
-    """It catches up before the master is fenced."""
+    """It catches up before the master is fenced, so ``--to`` may name it."""
     found = group(node("m", "SYNC_MASTER"), node("one", end=500), node("two", end=10))
     assert _choose(found, "two", force=False).address == "two"
     with pytest.raises(HaFailed, match="is the master of a already"):
@@ -53,7 +53,7 @@ def test_a_slave_behind_may_be_named_while_the_master_lives() -> None:
 
 
 def test_the_leader_has_the_newest_epoch_and_a_fenced_master_is_none() -> None:
-    """Of two that think they lead, the newer; the other is a node like any."""
+    """Of two nodes that think they lead, the newer one leads; the other counts as any node."""
     stale, leader = node("old", "ASYNC_MASTER", epoch=3), node("new", "ASYNC_MASTER", epoch=PROMOTION_STEP)
     fenced = node("gone", "ASYNC_MASTER", epoch=9, fenced_by_epoch=PROMOTION_STEP)
     found = group(stale, leader, fenced)
@@ -70,7 +70,7 @@ def test_how_many_must_promise() -> None:
 
 
 def test_the_role_is_the_leaders_the_name_servers_or_the_strict_one() -> None:
-    """A promotion never lowers the promised durability because no node remembers the promise."""
+    """A promotion never lowers the promised durability, even if no node remembers the promise."""
     assert group(node("m", "ASYNC_MASTER"), node("s")).role == "ASYNC_MASTER"
     alone = group(node("s"))
     assert alone.role == "SYNC_MASTER"
@@ -79,7 +79,7 @@ def test_the_role_is_the_leaders_the_name_servers_or_the_strict_one() -> None:
 
 
 def test_a_majority_of_the_name_servers_must_be_there() -> None:
-    """One of two is none; force goes on."""
+    """One of two is no majority; ``--force`` goes on."""
     known = HaEpochResponseHeader(False)
     found = group(node("s"))
     found.name_servers = {"one": known, "two": None}
@@ -91,7 +91,7 @@ def test_a_majority_of_the_name_servers_must_be_there() -> None:
 
 
 def test_a_log_without_the_newest_counted_slaves_may_not_lead() -> None:
-    """A name server, another log, or a node that has followed the master since, shows that it was replaced."""
+    """A name server, another log, or a node that followed the master later, shows that it was replaced."""
     replaced = node("s1", epoch=1)
     found = group(replaced)
     found.name_servers = {"ns": HaEpochResponseHeader(False, MEMBERS_STEP, "m.1", "m")}
@@ -105,7 +105,7 @@ def test_a_log_without_the_newest_counted_slaves_may_not_lead() -> None:
 
 
 def test_a_promotion_that_was_not_finished_does_not_stand_in_its_own_way() -> None:
-    """Who claimed an epoch and never opened it may try again; another node cannot know that it was not opened."""
+    """A node that claimed an epoch and never opened it may try again; other nodes cannot know it was not opened."""
     candidate, other = node("s1"), node("s2", promised_epoch=PROMOTION_STEP)
     found = group(candidate, other)
     found.name_servers = {"ns": HaEpochResponseHeader(False, PROMOTION_STEP, "s1.9", "s1")}
@@ -114,7 +114,7 @@ def test_a_promotion_that_was_not_finished_does_not_stand_in_its_own_way() -> No
 
 
 def test_a_slave_that_is_not_counted_has_no_epoch() -> None:
-    """It has copied the log and confirmed nothing; neither may it lead, nor does its promise count."""
+    """It has copied the log and confirmed nothing: it may not lead, and its promise does not count."""
     learner = node("s2", end=500, is_counted=False)
     found = group(node("s1", end=100), learner)
     assert _choose(found, "", force=False).address == "s1"
@@ -122,7 +122,7 @@ def test_a_slave_that_is_not_counted_has_no_epoch() -> None:
 
 
 def test_promises_of_replaced_nodes_do_not_count() -> None:
-    """They say nothing of what was confirmed since."""
+    """They do not know the later confirmations."""
 
     def answer(last_epoch: int) -> HaPromiseResponseHeader:
         return HaPromiseResponseHeader(True, PROMOTION_STEP, "x.1", last_epoch, 100)

@@ -1,4 +1,4 @@
-"""Columns agree with the scalar reader, whatever the records look like."""
+"""Columns agree with the scalar reader for any records."""
 
 import zlib
 from typing import Any
@@ -34,7 +34,7 @@ HOSTS = st.sampled_from([encode_host("10.1.2.3", 4), encode_host("127.0.0.1", 65
 
 @st.composite
 def any_record(draw: Any) -> Any:
-    """A record as some client may have written it: any order of properties, with or without the last separator."""
+    """Draw a record that any client may have written: any order of properties, with or without the last separator."""
     properties = "\x02".join(f"{name}\x01{value}" for name, value in draw(PAIRS))
     if properties and draw(st.booleans()):
         properties += "\x02"
@@ -55,7 +55,7 @@ def any_record(draw: Any) -> Any:
 
 @st.composite
 def plain_record(draw: Any) -> Any:
-    """A record as PocketMQ's own client writes it."""
+    """Draw a record as PocketMQ's own client writes it."""
     message = Message(
         "T",
         draw(st.binary(min_size=1, max_size=30)),
@@ -101,7 +101,7 @@ def test_a_response_without_sizes_is_walked() -> None:
 
 
 def test_compressed_bodies_are_unpacked() -> None:
-    """The body column holds what was sent."""
+    """The body column holds the body as it was sent."""
     packed = encode_record(
         topic="T",
         body=zlib.compress(b"long" * 100),
@@ -139,7 +139,7 @@ def test_damage_is_an_error_not_a_crash() -> None:
 
 
 def test_columns_are_chosen_by_name() -> None:
-    """Order as asked for; unknown names list the known ones."""
+    """Columns have the requested order; an error for an unknown name lists the known ones."""
     assert check_columns(None) == COLUMNS
     record = PlainRecordBuilder("c").build(Message("T", b"x"), 0, b"K" * 32, 1)
     assert rows_of([record], ("body", "queue_id")).schema.names == ["body", "queue_id"]
@@ -150,7 +150,7 @@ def test_columns_are_chosen_by_name() -> None:
 
 
 def test_empty_and_joined_batches_have_one_schema() -> None:
-    """A poll that found nothing looks like one that did."""
+    """A poll without messages has the schema of one with messages."""
     record = PlainRecordBuilder("c").build(Message("T", b"x"), 0, b"K" * 32, 1)
     batch = rows_of([record], COLUMNS)
     assert empty_batch().schema == batch.schema

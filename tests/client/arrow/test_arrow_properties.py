@@ -1,4 +1,4 @@
-"""Properties read by columns are what the scalar parser says, whatever bytes a peer sends."""
+"""Properties read by columns equal those of the scalar parser, whatever bytes a peer sends."""
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,7 @@ STRINGS = st.lists(WRITTEN | ANY.map(b"".join), max_size=20)
 
 
 def table(strings: list[bytes], before: bytes = b"", behind: bytes = b"") -> tuple[PropertyTable, np.ndarray]:
-    """Return the table of property strings that lie back to back in a buffer, between other bytes."""
+    """Return the table of property strings that are adjacent in a buffer, between other bytes."""
     buffer = np.frombuffer(before + b"".join(strings) + behind, np.uint8)
     lengths = np.array([len(each) for each in strings], np.int64)
     records = RecordColumns(buffer, np.zeros(len(strings), np.int64), lengths)
@@ -35,7 +35,7 @@ def table(strings: list[bytes], before: bytes = b"", behind: bytes = b"") -> tup
 
 
 def found(properties: PropertyTable, buffer: np.ndarray, name: str, count: int) -> list[str]:
-    """Return the value of a name in each row, empty where it is not there."""
+    """Return the value of a name in each row, empty where it is missing."""
     starts, lengths = properties.values(name.encode())
     values = [buffer[at : at + n].tobytes().decode("utf-8", "replace") for at, n in zip(starts, lengths, strict=True)]
     assert len(values) == count

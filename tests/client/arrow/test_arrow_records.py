@@ -1,4 +1,4 @@
-"""Arrow rows become the records that messages would."""
+"""Arrow rows become the same records as messages."""
 
 from typing import Any
 
@@ -102,13 +102,13 @@ def test_rows_are_grouped_by_topic_and_cut_into_parts() -> None:
     ],
 )
 def test_bad_columns_and_rows_are_refused_before_anything_is_sent(data: Any, topic: str, error: Any) -> None:
-    """Each with its own typed error."""
+    """Each causes its own typed error."""
     with pytest.raises(error):
         read_rows(pa.table(data), topic, 100)
 
 
 def test_other_objects_are_refused() -> None:
-    """A list is no batch."""
+    """A list is not a batch."""
     wrong: Any = [b"x"]
     with pytest.raises(PocketMQError):
         read_rows(wrong, "T", 100)

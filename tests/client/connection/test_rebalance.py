@@ -30,7 +30,7 @@ def queues_of(count: Any) -> Any:
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
 @given(members=MEMBERS, count=st.integers(0, 40))
 def test_every_queue_goes_to_exactly_one_member(name: Any, members: Any, count: Any) -> None:
-    """Whatever the group, its members' answers are a partition of the queues."""
+    """Whatever the group, the shares of its members are a partition of the queues."""
     queues = sorted(queues_of(count))
     given_away = [queue for member in members for queue in STRATEGIES[name]("group", member, queues, sorted(members))]
     assert sorted(given_away) == queues
@@ -55,12 +55,12 @@ def test_average_gives_contiguous_blocks_and_circle_deals() -> None:
 
 
 def test_a_member_that_is_not_listed_changes_nothing() -> None:
-    """While the broker does not know us yet, queues in hand stay."""
+    """While the broker does not list us yet, we keep our queues."""
     assert rebalance(allocate_averagely, "g", "me", QUEUES, ["other"], QUEUES[:2]) == ([], [])
 
 
 def test_rebalance_names_what_goes_and_what_comes() -> None:
-    """The change is the difference between what is held and what should be."""
+    """The change is the difference between the present and the new queues."""
     change = rebalance(allocate_averagely, "g", "b", reversed(QUEUES), ["b", "a", "a"], QUEUES[3:5])
     assert change.revoked == [QUEUES[3]]
     assert change.assigned == QUEUES[5:]
@@ -96,7 +96,7 @@ ROOMS = [
 
 
 def test_machine_room_shares_the_queues_of_its_rooms() -> None:
-    """As AllocateMessageQueueByMachineRoom: contiguous blocks, the remainder from the end, foreign rooms to nobody."""
+    """As AllocateMessageQueueByMachineRoom: contiguous blocks, the remainder from the end, no foreign rooms."""
     strategy = allocate_by_machine_room(["r1", "r2"])
     queues = sorted(ROOMS)
     shares = [strategy("g", client, queues, ["a", "b", "c"]) for client in ("a", "b", "c")]
@@ -110,7 +110,7 @@ def test_machine_room_shares_the_queues_of_its_rooms() -> None:
 
 
 def test_machine_room_nearby_reads_at_home_and_shares_the_orphans() -> None:
-    """A room with clients is read by them alone; the queues of a room without clients go to everybody."""
+    """Only its clients read the queues of a room; all members share those of a room without clients."""
     strategy = allocate_machine_room_nearby(
         STRATEGIES["AVG"], lambda queue: queue.broker_name.split("@")[0], lambda client: client.split("-")[0]
     )
@@ -125,7 +125,7 @@ def test_machine_room_nearby_reads_at_home_and_shares_the_orphans() -> None:
 
 
 def test_strategies_with_settings_say_how_to_pass_them() -> None:
-    """By name alone they cannot work; a strategy that gives foreign queues is refused."""
+    """Their names alone do not suffice; a strategy that returns foreign queues is refused."""
     for name in ("CONFIG", "MACHINE_ROOM", "machine_room_nearby"):
         with pytest.raises(SubscriptionIllegal, match="pass allocate_"):
             strategy_of(name)

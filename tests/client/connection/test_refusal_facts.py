@@ -1,4 +1,4 @@
-"""What is read of a refusal's extra fields; they come from a peer."""
+"""The extra fields of a refusal, which come from a peer."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +14,7 @@ def test_all_that_a_broker_says_is_read() -> None:
 
 
 def test_nothing_is_made_up() -> None:
-    """A real RocketMQ says none of it; a newer node may say what is not known here."""
+    """A real RocketMQ sends none of them; a newer node may send unknown ones."""
     assert refusal_facts({}) == NO_FACTS
     assert refusal_facts({"cause": "moon_phase", "stored": "maybe", "retry_after_ms": "-1"}) == NO_FACTS
 

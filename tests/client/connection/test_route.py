@@ -1,4 +1,4 @@
-"""Routes, made from name servers' answers, and their cache."""
+"""Routes, built from name servers' answers, and their cache."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_queues_follow_the_permission() -> None:
 
 
 def test_a_broker_without_addresses_or_master_takes_no_sends() -> None:
-    """Queues of a broker without an address do not exist; a lone slave is read only."""
+    """A broker without an address has no queues; a lone slave is read only."""
     data = route_data(a=6, lost=6)
     data.broker_datas[0].broker_addrs = {"1": "a:10921", "junk": "x"}
     route = route_from_data("T", data)
@@ -36,7 +36,7 @@ def test_a_broker_without_addresses_or_master_takes_no_sends() -> None:
 
 
 def test_a_borrowed_route_pretends_four_queues() -> None:
-    """The route of TBW102 stands for a topic that is created by the first send: at most 4 queues, none to read."""
+    """The route of TBW102 stands for a topic that its first send creates: at most 4 queues, none to read."""
     data = TopicRouteData(
         queue_datas=[QueueData("a", read_queue_nums=8, write_queue_nums=8, perm=7)],
         broker_datas=[BrokerData("c", "a", {"0": "a:1"})],
@@ -48,7 +48,7 @@ def test_a_borrowed_route_pretends_four_queues() -> None:
 
 
 def test_the_table_says_what_changed_and_what_is_due() -> None:
-    """A route is due after its time, replaced without complaint, and only a different one is a change."""
+    """A route is due after its time; replacing it raises no error, and only a different route counts as a change."""
     table = RouteTable(refresh_after_ms=10)
     route = route_from_data("T", route_data(a=6))
     assert table.get("T") is None

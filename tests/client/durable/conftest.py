@@ -20,7 +20,7 @@ _names = itertools.count()
 
 @pytest.fixture(params=KINDS)
 def store_url(request: pytest.FixtureRequest, tmp_path: Any) -> str:
-    """URL of an empty store of each kind."""
+    """Return the URL of an empty store of each kind."""
     return url_of(request.param, request, tmp_path)
 
 

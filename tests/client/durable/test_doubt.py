@@ -1,4 +1,4 @@
-"""What a retry store did without saying so, or lost: counts, order and callers stay right."""
+"""Faults that a retry store did not report, or lost entries: counts, order and callers stay right."""
 
 import asyncio
 import random
@@ -38,7 +38,7 @@ LANE = lane_of(MessageQueue("T", "a", 0))
 def test_a_removal_whose_answer_was_lost_is_counted_once(
     lane: str, given_up: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The store removed it without confirming, and was reopened; uncounted twice, a waiting key looked free."""
+    """The store removed it without a confirmation, and was reopened; counted wrongly, a waiting key would look free."""
     bench = Bench()
     bench.step()
     bench.add("one", lane=lane, key="k" if lane else "")
@@ -66,7 +66,7 @@ def test_a_removal_whose_answer_was_lost_is_counted_once(
 
 
 def test_what_is_removed_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full store takes removals, though additions in the same write are refused."""
+    """A full store accepts removals, though additions in the same write are refused."""
     bench = Bench()
     bench.step()
     bench.add("a")
@@ -90,7 +90,7 @@ def test_what_is_removed_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_message_that_cannot_be_written_is_told_and_harms_no_other() -> None:
-    """Text that is no Unicode once ended the step, and with it the answers of all that had gathered."""
+    """A text that is no Unicode once ended the step, and with it the answers of the whole write."""
     bench = Bench()
     bench.step()
     kept = KeptMessage(topic="T", body=b"x", uniq_key=b"", keys="\udc80")
@@ -105,7 +105,7 @@ def test_a_message_that_cannot_be_written_is_told_and_harms_no_other() -> None:
 
 
 def test_payloads_without_a_place_get_one_at_a_repair(tmp_path: Path) -> None:
-    """A repair that loses the file with the index would leave messages that are never sent, nor counted."""
+    """A repair that loses the file with the index would leave messages that are neither sent nor counted."""
     store = RocksDBStore(str(tmp_path / "r"), sync=False, clock=SystemClock())
     store.open()
     plain = encode_kept(KeptMessage(topic="T", body=b"plain", uniq_key=b"id"))
@@ -128,7 +128,7 @@ def test_payloads_without_a_place_get_one_at_a_repair(tmp_path: Path) -> None:
 
 
 async def test_who_waits_for_a_message_that_a_store_lost_is_told(real: RealCluster) -> None:
-    """A store that comes back empty: ``delivered`` raises instead of waiting for ever."""
+    """After a store comes back empty, ``delivered`` raises instead of waiting for ever."""
     real.refuse("a")
     store = FaultyStore()
     retry = DurableRetry(store, reopen_ms=50, rules=(RetryRule(backoff_ms_first=60_000, backoff_ms_max=60_000),))
@@ -153,7 +153,7 @@ class ShiftedClock(SystemClock):
 
 
 async def test_a_clock_that_is_put_back_delays_nothing_for_as_long() -> None:
-    """Due times lie an hour ahead all at once: what waits is tried, not left for an hour."""
+    """Due times suddenly lie an hour ahead: waiting messages are sent now, not in an hour."""
     port, owner, store = Port(random.Random(1)), Owner(), FaultyStore()
     port.failing = 0.0
     port.clock = clock = ShiftedClock()
@@ -186,7 +186,7 @@ async def test_a_clock_that_is_put_back_delays_nothing_for_as_long() -> None:
     await asyncio.sleep(0.05)
     assert owner.results == []
     clock.shift_ms = -3_600_000
-    resender._wake.set()  # as any later event does, or the look that comes each minute
+    resender._wake.set()  # as any later event does, or the check once a minute
     async with asyncio.timeout(60):
         while not owner.results:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -196,7 +196,7 @@ async def test_a_clock_that_is_put_back_delays_nothing_for_as_long() -> None:
 
 
 def test_a_kind_of_identified_message_keeps_its_id() -> None:
-    """An application's own subclass, too."""
+    """This holds for an application's own subclass, too."""
 
     class Order(IdentifiedMessage):
         pass

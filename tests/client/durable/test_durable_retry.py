@@ -1,4 +1,4 @@
-"""A producer with a durable retry, against real and scripted brokers: messages kept, reported, delivered."""
+"""A producer with a durable retry, against real and scripted brokers: it keeps, reports and delivers messages."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ async def bodies(namesrv: str, topic: str = "Orders") -> list[tuple[bytes, str]]
 
 @pytest.mark.parametrize("order_by_key", [True, False])
 def test_the_durable_retry_is_a_stage_like_any_other(order_by_key: bool) -> None:
-    """The last one, wherever it is given. Without ``order_by_key`` it is asked for nothing but what has failed."""
+    """It is the last stage, whatever its position. Without ``order_by_key`` it sees only failed sends."""
     for place in ("durable_retry", "stages"):
         retry = DurableRetry("memory:", order_by_key=order_by_key)
         given: Any = retry if place == "durable_retry" else [retry]
@@ -102,7 +102,7 @@ async def test_a_refused_message_is_kept_told_and_delivered_later(real: RealClus
 
 
 async def test_every_way_to_send_is_covered(real: RealCluster) -> None:
-    """send, send_nowait, send_batch, send_arrow, with and without keys, with a selector: all are kept and arrive."""
+    """send, send_nowait, send_batch, send_arrow, with and without keys, with a selector: all are kept and delivered."""
     pa = pytest.importorskip("pyarrow")
     real.refuse("a")
     retry = DurableRetry(MemoryStore(), rules=SOON)
@@ -119,7 +119,7 @@ async def test_every_way_to_send_is_covered(real: RealCluster) -> None:
         assert finals[2].queue_id == 1
     seen: set[bytes] = set()
     async with asyncio.timeout(60):
-        while len(seen) < 8:  # the delayed one takes its way through the broker
+        while len(seen) < 8:  # the delayed one waits in the broker
             seen = {body for body, _ in await bodies(real.namesrv)}
     assert seen == {b"%d" % number for number in range(1, 9)}
 
@@ -145,7 +145,7 @@ async def test_messages_wait_for_the_next_process(real: RealCluster, tmp_path: P
 
 
 async def test_a_stop_keeps_what_is_in_flight(cluster: Any) -> None:
-    """A send without an answer at the end of the producer is kept, and its receipt says that it may be a duplicate."""
+    """A send without an answer at the producer's end is kept; its receipt warns of a possible duplicate."""
     broker = await cluster.add("a")
     cluster.topics["Orders"] = ["a"]
     broker.answers[RequestCode.NATIVE_APPEND] = lambda connection, request: None
@@ -162,7 +162,7 @@ async def test_a_stop_keeps_what_is_in_flight(cluster: Any) -> None:
 
 
 async def test_no_route_and_no_name_server_are_kept_too(real: RealCluster) -> None:
-    """A message for a topic that does not exist yet waits for it; with an order its key stays in order."""
+    """A message waits for a topic that does not exist yet; with an order its key stays in order."""
     retry = DurableRetry(MemoryStore(), rules=SOON, order_by_key=True)
     async with producer_of(real.namesrv, retry) as producer:
         receipts = [await producer.send(Message("New", b"%d" % n, sharding_key="k")) for n in range(3)]
@@ -177,7 +177,7 @@ async def test_no_route_and_no_name_server_are_kept_too(real: RealCluster) -> No
 
 
 async def test_later_messages_of_a_key_go_behind(real: RealCluster) -> None:
-    """While a message of a key waits its later ones wait too, others do not; in the end each key is in order."""
+    """Later messages of a waiting key wait too, others do not; at last each key is in order."""
     rules = (RetryRule(backoff_ms_first=3_600_000, backoff_ms_max=3_600_000),)
     retry = DurableRetry(MemoryStore(), rules=rules, order_by_key=True)
     async with producer_of(real.namesrv, retry) as producer:
@@ -225,7 +225,7 @@ async def test_what_nobody_keeps_is_told_with_both_reasons(real: RealCluster, er
 
 
 async def test_a_store_that_hangs_is_told_in_time(real: RealCluster) -> None:
-    """The caller waits for the store as long as store_timeout_ms and then knows that nothing is sure."""
+    """The caller waits for the store for store_timeout_ms, and then learns that the result is unknown."""
     real.refuse("a")
     store = FaultyStore()
     retry = DurableRetry(store, store_timeout_ms=1000, rules=SOON)
@@ -242,7 +242,7 @@ async def test_a_store_that_hangs_is_told_in_time(real: RealCluster) -> None:
 
 
 async def test_a_producer_works_without_its_store_and_says_so(real: RealCluster) -> None:
-    """Sends that arrive need no store; the store comes back later; with order_by_key the start fails instead."""
+    """Successful sends need no store; the store comes back later; with order_by_key the start fails instead."""
     store = FaultyStore()
     store.open_error = RetryStoreUnreachable("away")
     retry = DurableRetry(store, reopen_ms=20)
@@ -265,7 +265,7 @@ async def test_a_producer_works_without_its_store_and_says_so(real: RealCluster)
 
 
 class Waits:
-    """A store whose owner may be dead, a producer that starts on it, and the reports of the wait."""
+    """A store whose owner may be dead, a producer that starts on it, and the wait's reports."""
 
     def __init__(self, namesrv: str, **options: Any) -> None:
         self.store = FaultyStore()
@@ -280,7 +280,7 @@ class Waits:
 
 @pytest.mark.parametrize("options", [{"order_by_key": True}, {"required": True}])
 async def test_a_start_that_needs_its_store_waits_for_the_end_of_a_dead_owner(real: RealCluster, options: Any) -> None:
-    """As long as that takes, not only as long as one call of the store; then it has its store."""
+    """It waits for as long as needed, beyond one call of the store; then it has its store."""
     waits = Waits(real.namesrv, **options)
     wait = await waits.told.get()
     assert (wait.store, wait.owner, wait.waited_ms) == ("faulty:", "process 7", 0)
@@ -297,7 +297,7 @@ async def test_a_start_that_needs_its_store_waits_for_the_end_of_a_dead_owner(re
 
 
 async def test_a_start_that_needs_its_store_fails_when_the_owner_lives(real: RealCluster) -> None:
-    """As soon as that is known."""
+    """It fails as soon as the owner shows that it lives."""
     waits = Waits(real.namesrv, required=True)
     await waits.told.get()
     waits.store.open_error = error = RetryStoreLocked("it lives", owner="process 7")
@@ -307,7 +307,7 @@ async def test_a_start_that_needs_its_store_fails_when_the_owner_lives(real: Rea
 
 
 async def test_a_start_that_can_do_without_its_store_does_not_wait(real: RealCluster) -> None:
-    """It goes on without, and takes the store when its owner's lease has ended, not at the next reopen_ms."""
+    """It starts without the store, and takes it when the owner's lease has ended, not at the next reopen_ms."""
     waits = Waits(real.namesrv)
     await waits.start
     assert not waits.retry.state.open
@@ -325,7 +325,7 @@ async def test_a_start_that_can_do_without_its_store_does_not_wait(real: RealClu
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 async def test_a_start_that_waits_can_be_ended(real: RealCluster, how: str) -> None:
-    """By a stop of the producer, or by a cancellation; the store is closed."""
+    """A stop of the producer, or a cancellation, ends it; the store is closed."""
     waits = Waits(real.namesrv, required=True)
     await waits.told.get()
     if how == "stop":
@@ -342,7 +342,7 @@ async def test_a_start_that_waits_can_be_ended(real: RealCluster, how: str) -> N
 
 
 async def test_who_does_not_ask_finds_the_wait_in_the_log(real: RealCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """As a warning with the store, its owner and the times; a callback that raises is an error there, and no more."""
+    """The log has a warning with the store, its owner and the times; a callback that raises adds an error."""
 
     def bad(wait: StoreWait) -> None:
         raise ValueError("bad callback")
@@ -360,7 +360,7 @@ async def test_who_does_not_ask_finds_the_wait_in_the_log(real: RealCluster, cap
 
 
 async def test_what_cannot_be_helped_is_not_kept(cluster: Any) -> None:
-    """A message that the broker refuses for good, or whose topic or kind no rule keeps, gets the error of its send."""
+    """A message that the broker refuses permanently, or that no rule keeps, gets the error of its send."""
     broker = await cluster.add("a")
     cluster.topics["Orders"] = cluster.topics["Audit"] = ["a"]
     broker.answers[RequestCode.NATIVE_APPEND] = lambda *_: (ResponseCode.MESSAGE_ILLEGAL, "no", None, b"")
@@ -381,7 +381,7 @@ async def test_what_cannot_be_helped_is_not_kept(cluster: Any) -> None:
 
 
 async def test_too_many_attempts_and_too_long_a_wait_give_up(real: RealCluster) -> None:
-    """What is given up stays in the store with its reason, or goes to ``on_given_up``; its receipt reports it."""
+    """A given-up message stays in the store with its reason, or goes to ``on_given_up``; its receipt reports it."""
     real.refuse("a")
     taken: list[Any] = []
 
@@ -407,7 +407,7 @@ async def test_too_many_attempts_and_too_long_a_wait_give_up(real: RealCluster) 
 
 
 async def test_one_bad_message_does_not_hold_up_the_rest(cluster: Any) -> None:
-    """A section that is refused for good is taken apart: only the message to blame is given up."""
+    """A section refused permanently is split: only the message at fault is given up."""
     broker = await cluster.add("a", native=0)
     cluster.topics["Orders"] = ["a"]
     seen: list[bytes] = []
@@ -469,7 +469,7 @@ async def test_a_lost_answer_makes_a_duplicate_with_the_same_id(cluster: Any) ->
 
 
 async def test_the_numbers_can_be_scraped(real: RealCluster) -> None:
-    """The collector exports what waits, and counts."""
+    """The collector exports waiting messages and counts."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     real.refuse("a")
@@ -517,7 +517,7 @@ def test_a_bad_rule_is_named(options: Any) -> None:
 
 
 def test_the_blocking_face_has_it_too(broker: Any, topic: str) -> None:
-    """Threads get the same receipt and wait for the delivery without a loop."""
+    """Threads get the same receipt and wait for the delivery without an event loop."""
     retry = DurableRetry(MemoryStore(), rules=SOON)
     with blocking.Producer("g", namesrv="127.0.0.1:1", durable_retry=retry, send_msg_timeout_ms=200) as producer:
         receipt = producer.send(Message(topic, b"x"))
@@ -529,6 +529,6 @@ def test_the_blocking_face_has_it_too(broker: Any, topic: str) -> None:
 
 
 def test_the_former_name_of_resend_now_works_with_a_warning() -> None:
-    """Programs that call it get the same, and learn the new name."""
+    """Programs that call it get the same result, and a warning with the new name."""
     with pytest.warns(DeprecationWarning, match="resend_now"):
         DurableRetry("memory:").hurry()

@@ -1,4 +1,4 @@
-"""What is kept of a message comes back as it was, or not at all."""
+"""A kept message comes back unchanged, or not at all."""
 
 import pytest
 from hypothesis import given
@@ -40,7 +40,7 @@ messages = st.builds(
 
 @given(messages)
 def test_a_kept_message_comes_back_as_it_was(message: KeptMessage) -> None:
-    """The round trip, and what a producer would send from it."""
+    """The round trip covers the message and the record that a producer would send."""
     assert decode_kept(encode_kept(message)) == message
     sent = message.message()
     assert (sent.topic, sent.body, sent.tags, sent.keys) == (message.topic, message.body, message.tags, message.keys)
@@ -87,7 +87,7 @@ def test_entries_of_every_version_are_read_and_the_newest_is_written() -> None:
 
 @given(messages, st.data())
 def test_any_flipped_bit_is_noticed(message: KeptMessage, data: st.DataObject) -> None:
-    """A damaged entry is refused, never sent as something else."""
+    """A damaged entry is refused, never sent as another message."""
     payload = bytearray(encode_kept(message))
     bit = data.draw(st.integers(0, len(payload) * 8 - 1))
     payload[bit // 8] ^= 1 << bit % 8
@@ -97,13 +97,13 @@ def test_any_flipped_bit_is_noticed(message: KeptMessage, data: st.DataObject) -
 
 @given(st.binary(max_size=40))
 def test_garbage_is_refused(payload: bytes) -> None:
-    """Whatever is not an entry raises the typed error."""
+    """Any other bytes raise the typed error."""
     with pytest.raises(EntryUnreadable):
         decode_kept(payload)
 
 
 def test_a_lane_names_its_queue() -> None:
-    """Both ways; what is no lane is refused."""
+    """The conversion works both ways; other lanes are refused."""
     queue = MessageQueue("Orders", "broker-a", 3)
     assert queue_of(lane_of(queue)) == queue
     with pytest.raises(EntryUnreadable):
@@ -111,5 +111,5 @@ def test_a_lane_names_its_queue() -> None:
 
 
 def test_a_number_tells_the_time() -> None:
-    """The sequence number holds the ms at which an entry was kept."""
+    """The sequence number contains the ms at which an entry was kept."""
     assert Entry(1_700_000_000_123 << SEQ_TIME_SHIFT, 0, 0, "", "", b"").kept_ms == 1_700_000_000_123

@@ -1,4 +1,4 @@
-"""The order of keys: whatever brokers and store do, what is taken of a key arrives in the order of its sends."""
+"""The order of keys: whatever brokers and store do, the accepted messages of a key arrive in the order of its sends."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ QUEUES = [MessageQueue("T", "a", number) for number in range(2)]
 
 
 class World:
-    """Brokers and a store in memory, all of whose answers come when and as a seed says."""
+    """Brokers and a store in memory; a seed decides their answers and the order of these."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -53,7 +53,7 @@ class World:
         self.asked.append((items, lanes, error))
 
     def step(self) -> None:
-        """Let one thing happen: a section answered, a write of the store done, a resend delivered."""
+        """Make one event happen: a section answered, a write of the store done, a resend delivered."""
         kind = self.rng.randrange(3)
         if kind == 0 and self.flying:
             future, _, messages = self.flying.pop(self.rng.randrange(len(self.flying)))
@@ -64,7 +64,7 @@ class World:
                 if self.rng.random() < 0.3:  # its answer was lost
                     self.log += messages
                 future.set_exception(ConnectFailed("down"))
-        elif kind == 1 and self.asked:  # the store works in the order of what it was asked
+        elif kind == 1 and self.asked:  # the store works in the order of the requests
             items, lanes, _ = self.asked.pop(0)
             kept = self.rng.random() < 0.9
             for item, lane in zip(items, lanes, strict=True):
@@ -101,7 +101,7 @@ async def test_any_answers_in_any_order_keep_the_order_of_each_key(round_number:
         )
         sends.append(send)
         if not world.keyed.behind(send):
-            # the route may change while keys are under way: a key stays at its queue all the same
+            # the route may change while keys are in flight: a key still stays at its queue
             if rng.random() < 0.1:
                 world.hold(send)
                 world.keyed.keep_unrouted(send, ConnectFailed("no route"))
@@ -125,7 +125,7 @@ async def test_any_answers_in_any_order_keep_the_order_of_each_key(round_number:
     seen: set[int] = set()
     for message in world.log:
         number = int(message.body)
-        if number in seen or number not in taken:  # a copy, or one whose caller was told that it is not safe
+        if number in seen or number not in taken:  # a copy, or a message whose caller knows that it is not safe
             continue
         seen.add(number)
         assert number > last.get(message.sharding_key or "", -1), f"seed {seed}: {number} after {last}"

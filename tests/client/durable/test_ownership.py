@@ -25,7 +25,7 @@ def locked(left_ms: int, owner: str = "a") -> RetryStoreLocked:
 
 
 def test_an_owner_is_read_as_it_was_written() -> None:
-    """With all that it says of itself; the bare token of an earlier version is an owner of whom nothing is known."""
+    """It has all fields of the owner; the bare token of an earlier version has no other facts."""
     owner = Owner.new(ManualClock(), LEASE_MS)
     assert Owner.decode(owner.encode()) == owner
     assert Owner.new(ManualClock(), LEASE_MS).token != owner.token
@@ -35,7 +35,7 @@ def test_an_owner_is_read_as_it_was_written() -> None:
 
 
 def test_what_a_record_says_is_not_believed_blindly() -> None:
-    """A lease beyond the limit, a time without a date and a name with control characters do no harm."""
+    """A lease beyond the limit, a time without a date and a name with control characters cause no harm."""
     for lease_ms in (0, -1, LEASE_MS_MAX + 1):
         assert Owner(token="t", lease_ms=lease_ms).lease_or(LEASE_MS) == LEASE_MS
     assert Owner(token="t", lease_ms=300).lease_or(LEASE_MS) == 300
@@ -64,7 +64,7 @@ def test_a_wait_looks_often_at_first_and_tells_each_second() -> None:
 
 
 def test_a_wait_ends_when_the_owner_lives_or_does_not_end() -> None:
-    """There is nothing to wait for once an owner lives; one that never ends, nor lives, is not waited for for ever."""
+    """The wait ends once an owner lives; a claim that neither ends nor lives is not awaited for ever."""
     clock = ManualClock()
     patience = Patience("s", clock, lambda wait: None)
     assert patience.pause_ms(locked(LEASE_MS)) > 0
@@ -79,7 +79,7 @@ def test_a_wait_ends_when_the_owner_lives_or_does_not_end() -> None:
 
 
 def test_a_late_look_is_followed_by_another() -> None:
-    """A look that took longer than the rest of the lease began before its end: it decides nothing."""
+    """A check that took longer than the rest of the lease began before its end: it proves nothing."""
     clock = ManualClock()
     patience = Patience("s", clock, lambda wait: None)
     patience.pause_ms(locked(LEASE_MS))
@@ -89,7 +89,7 @@ def test_a_late_look_is_followed_by_another() -> None:
 
 
 def test_another_owner_is_told_and_waited_for() -> None:
-    """Whoever took the store meanwhile may be killed, too."""
+    """A process that took the store meanwhile may be killed, too."""
     clock, told = ManualClock(), list[StoreWait]()
     patience = Patience("s", clock, told.append)
     patience.pause_ms(locked(LEASE_MS))
@@ -102,7 +102,7 @@ def test_another_owner_is_told_and_waited_for() -> None:
 
 
 def test_a_caller_that_may_block_gets_the_store_or_the_reason() -> None:
-    """The store is looked at until it is free; an owner that lives, or another fault, is raised."""
+    """It checks the store until it is free; an owner that lives, or another fault, raises an error."""
 
     class Leaving(FaultyStore):
         looks = [locked(1), locked(1)]
@@ -121,11 +121,11 @@ def test_a_caller_that_may_block_gets_the_store_or_the_reason() -> None:
         assert caught.value is error
 
 
-# -- what a look at a database sees --------------------------------------------------------------------------------
+# -- the results of checking a database ----------------------------------------------------------------------------
 
 
 class Database:
-    """Owners of one name in a database, on machines whose clocks have nothing in common."""
+    """Owners of one name in a database, on machines with unrelated clocks."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -147,7 +147,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """A database of each kind."""
     made = Database(url_of(request.param, request, tmp_path))
     yield made
-    for owner in made.owners:  # those that a test left as a dead process leaves them
+    for owner in made.owners:  # such as those that a test leaves behind, like a dead process
         owner.close()
 
 
@@ -158,7 +158,7 @@ def left_ms(store: RetryStore) -> int:
 
 
 def test_a_silent_owner_is_taken_over_after_its_own_lease(database: Database) -> None:
-    """The lease that counts is the owner's, longer or shorter than one's own; it begins at the first look."""
+    """The owner's lease counts, longer or shorter than our own; it begins at the first check."""
     for own_ms in (300, LEASE_MS * 10):
         owner, clock = database.owner(), ManualClock()
         second = database.second(clock, own_ms)
@@ -179,7 +179,7 @@ def test_a_silent_owner_is_taken_over_after_its_own_lease(database: Database) ->
 
 
 def test_an_owner_that_shows_a_sign_of_life_is_not_waited_for(database: Database) -> None:
-    """A beat that moved says that it lives; silent for two thirds of its lease afterwards, it may have died since."""
+    """A beat that moved proves that it lives; silent for two thirds of its lease later, it may have died since."""
     owner, clock = database.owner(), ManualClock()
     second = database.second(clock)
     assert left_ms(second) == LEASE_MS
@@ -202,7 +202,7 @@ def test_an_owner_that_shows_a_sign_of_life_is_not_waited_for(database: Database
 
 
 def test_an_owner_of_an_earlier_version_is_waited_for(database: Database) -> None:
-    """It says nothing of itself: one's own lease counts. The table about owners is made where it is missing."""
+    """It records no facts: our own lease counts. The table about owners is created where it is missing."""
     import sqlalchemy
 
     owner, clock = database.owner(), ManualClock()
@@ -218,7 +218,7 @@ def test_an_owner_of_an_earlier_version_is_waited_for(database: Database) -> Non
 
 
 def test_of_two_that_look_at_once_one_takes_it(database: Database) -> None:
-    """Both have seen the lease run out: the update names the beat that was seen, so only one row is theirs."""
+    """Both have seen the lease run out: the update names the beat they saw, so only one of them takes the row."""
     database.owner()
     clocks = [ManualClock(), ManualClock()]
     rivals = [database.second(clock) for clock in clocks]
@@ -230,7 +230,7 @@ def test_of_two_that_look_at_once_one_takes_it(database: Database) -> None:
 
     def overtaken(row: Any, before_ns: int) -> None:
         end(row, before_ns)
-        first.open()  # between the look and the update of the other
+        first.open()  # between the check and the update of the other
 
     second._await_end = overtaken  # type: ignore[attr-defined]
     assert left_ms(second) == LEASE_MS
@@ -243,7 +243,7 @@ def test_of_two_that_look_at_once_one_takes_it(database: Database) -> None:
 
 
 def test_a_redis_owner_that_renews_its_lease_lives(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """Its lease ends later than it did at the last look; an owner of an earlier version is seen as well."""
+    """Its lease ends later than at the last check; an owner of an earlier version is recognized as well."""
     url = url_of("redis", request, tmp_path)
     owner = open_url(url, StoreOptions(lease_ms=60_000), ManualClock())
     owner.open()
@@ -251,7 +251,7 @@ def test_a_redis_owner_that_renews_its_lease_lives(request: pytest.FixtureReques
     second = open_url(url, StoreOptions(lease_ms=60_000), clock)
     assert 0 < left_ms(second) <= 60_001
     assert left_ms(second) > 0, "nothing has been renewed"
-    clock.advance_ms(30_000)  # by this clock half of it is over; by the server's next to nothing: it was renewed
+    clock.advance_ms(30_000)  # by this clock half of it is over; by the server's clock almost none: it was renewed
     with pytest.raises(RetryStoreLocked, match="it lives") as caught:
         second.open()
     assert caught.value.left_ms == 0
@@ -267,7 +267,7 @@ def test_a_redis_owner_that_renews_its_lease_lives(request: pytest.FixtureReques
 
 
 def test_what_another_process_does_at_the_same_moment_is_no_fault(database: Database) -> None:
-    """It makes the tables just before one's own are made, and takes the store just before one's own row is written."""
+    """It creates the tables just before we do, and takes the store just before we write our row."""
     import sqlalchemy
 
     first, second = database.second(ManualClock()), database.second(ManualClock())
@@ -304,7 +304,7 @@ def test_what_another_process_does_at_the_same_moment_is_no_fault(database: Data
 
 @contextmanager
 def open_engine(store: RetryStore) -> Iterator[Any]:
-    """A connection of the test's own to a store's database."""
+    """Return the test's own connection to a store's database."""
     import sqlalchemy
 
     engine = sqlalchemy.create_engine(store._parsed)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Resending: each message that waits is delivered once, in its lane's order, whatever fails in between."""
+"""Resending: each waiting message is delivered once, in its lane's order, whatever fails in between."""
 
 import asyncio
 import random
@@ -25,7 +25,7 @@ QUEUES = [MessageQueue("T", "a", number) for number in range(3)]
 
 
 class Port:
-    """A producer whose brokers fail at random; ``log`` has what they took."""
+    """A producer whose brokers fail at random; ``log`` has the messages they stored."""
 
     def __init__(self, rng: random.Random) -> None:
         self.random = rng
@@ -72,7 +72,7 @@ class Owner:
 @pytest.mark.slow
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_everything_is_delivered_once(ordered: bool) -> None:
-    """Messages come in while others are resent, fail and are put off; in the end each was delivered exactly once."""
+    """Messages arrive while others are resent, fail and are delayed; at last each was delivered exactly once."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -127,7 +127,7 @@ async def test_everything_is_delivered_once(ordered: bool) -> None:
 
 
 async def test_what_comes_during_a_read_is_not_read_past() -> None:
-    """An entry that is due earlier, written behind a read and announced before the reader goes on, is read next."""
+    """An entry with an earlier due time, written behind a read and announced before the reader goes on, comes next."""
     port, owner, store = Port(random.Random(1)), Owner(), MemoryStore()
     port.failing = 0.0
     payload = encode_kept(KeptMessage(topic="T", body=b"1", uniq_key=b"id"))

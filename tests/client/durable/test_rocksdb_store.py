@@ -1,4 +1,4 @@
-"""RocksDB's own troubles: owned by another process, damaged, killed."""
+"""RocksDB's own faults: another process owns it, it is damaged, its process is killed."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def fill(path: Path, count: int, *, flush: bool = True) -> None:
 
 @pytest.mark.slow
 def test_a_killed_process_loses_nothing_it_was_told(tmp_path: Path) -> None:
-    """While it lives another process is refused; after kill -9 every confirmed entry is there, groups whole."""
+    """While it lives another process is refused; after kill -9 every confirmed entry is there, groups as a whole."""
     pythonpath = os.pathsep.join(sys.path)
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, f"rocksdb://{tmp_path / 'r'}"],
@@ -90,7 +90,7 @@ def test_a_killed_process_loses_nothing_it_was_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["CURRENT", "MANIFEST"])
 def test_a_damaged_directory_is_repaired_with_its_messages(tmp_path: Path, file: str) -> None:
-    """What names the files is lost: the opening says corrupt, the repair finds the messages again."""
+    """The list of files is lost: the opening reports corrupt, the repair finds the messages again."""
     fill(tmp_path / "r", 200)
     [path] = [each for each in (tmp_path / "r").iterdir() if each.name.startswith(file)]
     data = bytearray(path.read_bytes())
@@ -105,7 +105,7 @@ def test_a_damaged_directory_is_repaired_with_its_messages(tmp_path: Path, file:
 
 
 def test_a_flipped_byte_in_a_table_is_noticed_and_what_cannot_be_saved_is_kept_aside(tmp_path: Path) -> None:
-    """No message is invented, the program goes on with a usable store, and nothing is deleted."""
+    """No message is invented, the program goes on with a usable store, and no file is deleted."""
     fill(tmp_path / "r", 400)
     for table in (tmp_path / "r").glob("*.sst"):
         data = bytearray(table.read_bytes())

@@ -26,7 +26,7 @@ kept_messages = st.builds(
 
 @given(st.lists(kept_messages, min_size=1, max_size=5), st.sampled_from([4, 6]))
 def test_records_are_those_of_the_messages(kept: list[KeptMessage], family: int) -> None:
-    """What is built from the stored form is, byte for byte, what the message itself would become."""
+    """A record built from the stored form equals the message's own record byte for byte."""
     rows = KeptRows(kept, RecordBuilders(), 99)
     builder: Any = PlainRecordBuilder("c", family)
     messages = rows.messages()

@@ -72,7 +72,7 @@ def default_signals() -> None:
 
 @contextmanager
 def program(*arguments: str, **options: Any) -> "Iterator[subprocess.Popen[str]]":
-    """Run Python in a process of its own, killed at the end if it has not ended."""
+    """Run Python in a separate process; kill it at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, *arguments],
         stdin=subprocess.PIPE,
@@ -91,7 +91,7 @@ def program(*arguments: str, **options: Any) -> "Iterator[subprocess.Popen[str]]
 
 @contextmanager
 def application(url: str, lease_ms: int) -> "Iterator[subprocess.Popen[str]]":
-    """An application that keeps messages 0, 1, 2, … of one key in its store, once it gets the signal to begin."""
+    """An application that keeps messages 0, 1, 2, … of one key in its store, after a signal to begin."""
     with program("-c", APPLICATION, url, str(lease_ms)) as process:
         assert line_of(process) == "ready"
         yield process
@@ -109,14 +109,14 @@ def tell(process: "subprocess.Popen[str]") -> None:
 
 
 def begin(process: "subprocess.Popen[str]") -> None:
-    """Let it open the store and keep three messages at least."""
+    """Let it open the store and keep at least three messages."""
     tell(process)
     assert line_of(process) == "opened 0"
     assert line_of(process) == "kept"
 
 
 def leave_messages(url: str, lease_ms: int = LEASE_MS) -> int:
-    """Have an application keep messages, and kill it. Return its process id."""
+    """Let an application keep messages, and kill it. Return its process id."""
     with application(url, lease_ms) as owner:
         begin(owner)
         owner.send_signal(signal.SIGKILL)
@@ -145,7 +145,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty store."""
+    """Return the URL of an empty store."""
     return url_of(kind, request, tmp_path)
 
 
@@ -153,7 +153,7 @@ def url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
 async def test_a_successor_opens_the_store_of_a_killed_process(
     kind: str, url: str, real: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With an order the start needs its store: it waits for the dead owner's lease, says for whom, and delivers."""
+    """With an order the start needs its store: it waits for the dead owner's lease, names the owner, and delivers."""
     pid = await asyncio.to_thread(leave_messages, url)
     kept = count_in(url)
     assert kept >= 3
@@ -164,7 +164,7 @@ async def test_a_successor_opens_the_store_of_a_killed_process(
             await last.delivered()  # type: ignore[attr-defined]
     numbers = [b"%d" % number for number in range(kept)]
     assert [body for body, _ in await bodies(real.namesrv)] == [*numbers, b"last"]
-    if kind in ("sqlite", "mysql"):  # the others' locks may end before the first look
+    if kind in ("sqlite", "mysql"):  # the others' locks may end before the first check
         assert "retry_store_waits" in caplog.text
         assert f"process {pid} on " in caplog.text
 
@@ -199,7 +199,7 @@ def test_purge_opens_the_store_of_a_killed_process(url: str) -> None:
 
 @pytest.mark.soak
 def test_a_living_owner_keeps_its_store(kind: str, url: str) -> None:
-    """A second process learns the owner, and waits no longer than for a sign of life; the owner notices nothing."""
+    """A second process learns the owner after one sign of life at most; the owner notices no change."""
     with application(url, LONG_MS) as owner:
         begin(owner)
         with application(url, LONG_MS) as second:
@@ -221,7 +221,7 @@ def test_a_living_owner_keeps_its_store(kind: str, url: str) -> None:
 
 @pytest.mark.soak
 def test_of_two_that_wait_one_gets_the_store(kind: str, url: str) -> None:
-    """Both look for the end of the same dead owner: the store has one owner afterwards, and all messages."""
+    """Both wait for the end of the same dead owner: the store has one owner afterwards, and all messages."""
     with application(url, LONG_MS) as first, application(url, LONG_MS) as second:
         leave_messages(url)
         left = count_in(url)
@@ -245,7 +245,7 @@ def test_of_two_that_wait_one_gets_the_store(kind: str, url: str) -> None:
 async def test_a_start_that_can_do_without_waits_in_the_background(
     url: str, real: RealCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without an order it starts at once, says what is not safe and why, and takes the store when the lease ends."""
+    """Without an order it starts at once, reports what is not safe and why, and takes the store when the lease ends."""
     pid = await asyncio.to_thread(leave_messages, url)
     kept = count_in(url)
     retry = DurableRetry(url, rules=SOON, reopen_ms=3_600_000)
@@ -263,7 +263,7 @@ async def test_a_start_that_can_do_without_waits_in_the_background(
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("what", [("drain", "--namesrv", "127.0.0.1:1"), ("purge", "--yes")])
 def test_ctrl_c_ends_the_wait(url: str, what: tuple[str, ...]) -> None:
-    """An interrupted command ends with 130; the store is as it was, and still the dead owner's."""
+    """An interrupted command ends with 130; the store is unchanged, and still the dead owner's."""
     leave_messages(url, LONG_MS)
     kept = count_in(url)
     with command(what[0], url, *what[1:]) as waiting:

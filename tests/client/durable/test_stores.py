@@ -1,4 +1,4 @@
-"""Every store keeps the same contract: the memory one is the model of the others."""
+"""Every store keeps the same contract: the memory store is the model of the others."""
 
 import random
 import time
@@ -32,7 +32,7 @@ def everything(store: RetryStore) -> Any:
 
 @pytest.mark.slow
 def test_any_changes_leave_what_the_model_has(new_store: NewStore) -> None:
-    """Random transactions, with a new opening now and then, give the same contents and the same summary."""
+    """Random transactions, with a reopening now and then, give the same contents and the same summary."""
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -80,7 +80,7 @@ def test_any_changes_leave_what_the_model_has(new_store: NewStore) -> None:
 
 
 def test_reads_begin_where_they_are_told_and_stay_within_their_bounds(new_store: NewStore) -> None:
-    """By due time and number, at most so many, about so many bytes but one at least."""
+    """Reads go by due time and number, up to a count, up to about so many bytes but one entry at least."""
     store = new_store()
     store.open()
     store.write(Changes(added=[entry(seq, 100 + seq // 2, payload=bytes(1000)) for seq in range(1, 11)]))
@@ -138,7 +138,7 @@ def test_a_second_owner_is_refused(new_store: NewStore) -> None:
 @pytest.mark.parametrize("kind", ["redis", "mysql", "sqlite"])
 @pytest.mark.slow
 def test_an_owner_that_says_nothing_loses_the_store(kind: str, request: Any, tmp_path: Any) -> None:
-    """After the lease another process takes over, and nothing that the first one writes afterwards counts."""
+    """After the lease another process takes over, and later writes of the first one have no effect."""
     from tests.client.durable.conftest import url_of
 
     url = url_of(kind, request, tmp_path)
@@ -168,7 +168,7 @@ def test_an_owner_that_says_nothing_loses_the_store(kind: str, request: Any, tmp
 def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
     kind: str, request: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server was away: the row or key that it finds afterwards is its own, and keeps out only others."""
+    """The server was away: the row or key that it finds afterwards is its own, and excludes only others."""
     from tests.client.durable.conftest import url_of
 
     url = url_of(kind, request, tmp_path)
@@ -193,7 +193,7 @@ def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
     first.close()
 
     close_without_server()
-    second._kept_token = first._kept_token  # so it takes the store over, as it would after the lease
+    second._kept_token = first._kept_token  # so it takes over the store, as it would after the lease
     second.open()
     with pytest.raises(RetryStoreLocked):
         first.open()
@@ -227,13 +227,13 @@ def test_a_redis_that_goes_away_is_told_in_time(tmp_path: Any) -> None:
         second = open_url(store.name, StoreOptions(timeout_ms=5000), SystemClock())
         with pytest.raises(RetryStoreLocked, match="its lease ends in"):
             second.open()
-        assert store.open().count in (1, 2)  # what timed out may have been carried out
+        assert store.open().count in (1, 2)  # a write that timed out may have succeeded
         store.keep_alive()
         store.close()
 
 
 def test_a_redis_that_evicts_is_refused(tmp_path: Any) -> None:
-    """A server that would throw messages away is no place for them."""
+    """A server that evicts entries would lose messages."""
     pytest.importorskip("redis")
     port = free_port()
     with redis_at(tmp_path, port, **{"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}):
@@ -254,13 +254,13 @@ def test_a_database_that_is_not_there_is_told() -> None:
 
 @pytest.mark.parametrize("url", ["", "rocksdb", "rocksdb:", "ftp://x", "redis://h/0?name=a b", "oracle://x"])
 def test_a_bad_url_is_refused(url: str) -> None:
-    """The error names what can be written instead."""
+    """The error has the valid forms."""
     with pytest.raises(ConfigError):
         open_url(url, StoreOptions(), SystemClock())
 
 
 def test_the_name_is_taken_out_of_the_url() -> None:
-    """What is left is the server's own URL, other options included."""
+    """The rest is the server's own URL, with its other options."""
     assert split_name("redis://h:1/0?name=n&x=1", "d") == ("redis://h:1/0?x=1", "n")
     assert split_name("sqlite:////a/b?name=n", "d") == ("sqlite:////a/b", "n")
     assert split_name("mysql://u@h/d?charset=utf8", "d") == ("mysql://u@h/d?charset=utf8", "d")

@@ -20,7 +20,7 @@ from tests.client.durable.fakes import FaultyStore
 
 
 class Loop:
-    """Runs what is posted at once."""
+    """Runs posted calls at once."""
 
     def call_soon(self, callback: Any, *args: Any) -> None:
         callback(*args)
@@ -66,7 +66,7 @@ class Bench:
 
 
 def test_what_gathers_is_one_write_and_numbers_grow() -> None:
-    """Jobs that wait behind each other share a transaction; every answer has its own entries, in order."""
+    """Jobs that wait behind each other share a transaction; each answer has its own entries, in order."""
     bench = Bench()
     bench.step()
     bench.add("a", 2)
@@ -85,7 +85,7 @@ def test_what_gathers_is_one_write_and_numbers_grow() -> None:
 
 
 def test_limits_refuse_before_anything_is_written() -> None:
-    """Messages, bytes and keys: what is over is refused as a whole, what fits goes on."""
+    """Messages, bytes and keys: a job over a limit is refused as a whole, others go on."""
     bench = Bench(count_max=3, size_bytes_max=2_000, keys_max=2)
     bench.add("fits", 2)
     bench.add("too many", 2)
@@ -120,7 +120,7 @@ def test_given_up_messages_count_for_the_limit() -> None:
 
 
 def test_a_failed_write_is_told_and_the_store_opened_anew_later() -> None:
-    """Everyone in the write learns it; until the next opening everything fails at once; then it works again."""
+    """All jobs of the write get the error; until the next opening every job fails at once; then they work again."""
     bench = Bench()
     bench.step()
     bench.store.write_error = RetryStoreUnreachable("gone")
@@ -143,7 +143,7 @@ def test_a_failed_write_is_told_and_the_store_opened_anew_later() -> None:
 
 
 def test_one_refused_message_does_not_spoil_the_others() -> None:
-    """A write that the store refuses for one message is tried again job by job."""
+    """If the store refuses a write for one message, the jobs are written one by one."""
 
     class Picky(FaultyStore):
         def write(self, changes: Changes) -> None:
@@ -166,7 +166,7 @@ def test_one_refused_message_does_not_spoil_the_others() -> None:
 
 
 def test_a_corrupt_store_is_repaired_once() -> None:
-    """It is repaired at the opening; corrupt again soon after, it is left alone and said to be."""
+    """It is repaired at the opening; corrupt again soon after, it is left alone and reported."""
     bench = Bench()
     bench.store.open_error = RetryStoreCorrupt("damaged")
     bench.step()
@@ -188,7 +188,7 @@ def test_a_corrupt_store_is_repaired_once() -> None:
 
 
 def test_a_locked_store_is_tried_again() -> None:
-    """While another process owns it the worker reports that; once it is free it opens."""
+    """While another process owns it the worker reports that; once it is free it opens the store."""
     bench = Bench()
     bench.store.open_error = RetryStoreLocked("owned")
     bench.add("a")
@@ -201,7 +201,7 @@ def test_a_locked_store_is_tried_again() -> None:
 
 
 def test_a_store_whose_owner_may_be_dead_is_taken_as_soon_as_it_is_free() -> None:
-    """It is tried more often than every reopen_ms, and reported each second; jobs meanwhile fail at once."""
+    """It is tried more often than every reopen_ms, and reported each second; meanwhile jobs fail at once."""
     bench = Bench()
     bench.store.open_error = error = RetryStoreLocked("owned", owner="a", left_ms=2_000)
     bench.step()
@@ -223,7 +223,7 @@ def test_a_store_whose_owner_may_be_dead_is_taken_as_soon_as_it_is_free() -> Non
 
 
 def test_the_wait_for_an_owner_ends_when_it_lives() -> None:
-    """Then it is a fault like every other one: reported, and retried every reopen_ms."""
+    """It is then a fault like any other: reported, and retried every reopen_ms."""
     bench = Bench()
     bench.store.open_error = RetryStoreLocked("owned", owner="a", left_ms=2_000)
     bench.step()
@@ -254,7 +254,7 @@ def test_a_wait_for_an_owner_can_be_stopped() -> None:
 
 
 def test_the_lease_is_renewed_while_nothing_is_written() -> None:
-    """Three times in a lease; a write renews it, too."""
+    """It happens three times in a lease; a write renews it, too."""
     bench = Bench()
     bench.step()
     for _ in range(6):
@@ -264,7 +264,7 @@ def test_the_lease_is_renewed_while_nothing_is_written() -> None:
 
 
 def test_a_stop_writes_what_waits_and_closes() -> None:
-    """Nothing that was handed over before is lost; what comes after is refused."""
+    """Jobs handed over before the stop are written; later ones are refused."""
     bench = Bench()
     bench.add("a")
     ended: list[int] = []

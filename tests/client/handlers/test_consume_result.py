@@ -22,7 +22,7 @@ from tests.client.consume_fakes import FakeMessage
 
 
 def test_outcomes() -> None:
-    """What each answer means; nonsense is no answer, and means done."""
+    """The meaning of each answer; another value is no answer, and means done."""
     messages: Any = [FakeMessage(0), FakeMessage(1)]
     for done in (None, True, ConsumeResult.SUCCESS, 5, "ok", 0):
         assert outcome_of(done, messages) is DONE
@@ -42,13 +42,13 @@ def test_outcomes() -> None:
     [{"delay_level": -2}, {"delay_level": 65}, {"delay_level": "3"}, {"suspend_ms": -1}, {"suspend_ms": 30_001}],
 )
 def test_a_later_that_cannot_be(wrong: Any) -> None:
-    """Told where it is made: in the handler."""
+    """The error is raised where the answer is made: in the handler."""
     with pytest.raises(ConfigError):
         Later(**wrong)
 
 
 async def test_policies_without_a_broker() -> None:
-    """One keeps everything here, the other drops everything."""
+    """One keeps every message here, the other drops every message."""
     messages: Any = [FakeMessage(0)]
     assert list(await KeepHere().failed(messages, "", 0)) == messages
     assert list(await DropFailed().failed(messages, "", 0)) == []
@@ -73,7 +73,7 @@ def test_settings_that_cannot_be(wrong: Any) -> None:
 
 
 def test_limits_of_a_topic_are_shared_by_its_queues() -> None:
-    """They replace those of a queue; ordered queues have no span."""
+    """They replace the limits of a queue; ordered queues have no span."""
     limits = ProcessLimits(1000, 1 << 20, 2000, topic_count_max=100, topic_size_bytes_max=7)
     assert limits.shared_by(8) == ProcessLimits(12, 1, 2000)
     assert limits.shared_by(1000).count_max == 1
@@ -85,7 +85,7 @@ def test_limits_of_a_topic_are_shared_by_its_queues() -> None:
 
 
 def test_rates_are_those_of_the_last_minute() -> None:
-    """What lies longer back counts no more, except in the number of failures."""
+    """Older calls do not count, except in the number of failures."""
     clock = ManualClock()
     statistics = ConsumerStatistics(clock)
     assert statistics.rates("T") == Rates()

@@ -1,4 +1,4 @@
-"""Concurrent consumption without a broker: what handlers do, and what becomes of their messages."""
+"""Concurrent consumption without a broker: calls of handlers, and the results for their messages."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 @pytest.mark.parametrize("answer", [None, True, ConsumeResult.SUCCESS])
 async def test_answers_that_mean_done(bench: Bench, answer: Any) -> None:
-    """Every message is finished, nothing goes to the policy, nothing is logged."""
+    """Every message is finished, none goes to the policy, none is logged."""
 
     async def handle(message: Any) -> Any:
         return answer
@@ -40,7 +40,7 @@ async def test_answers_that_mean_done(bench: Bench, answer: Any) -> None:
 )
 @pytest.mark.parametrize("kind", ["async", "plain", "batch"])
 async def test_answers_that_mean_later(bench: Bench, answer: Any, level: int, kind: str) -> None:
-    """The policy gets the messages with the delay level, and what it takes is finished."""
+    """The policy gets the messages with the delay level; those it accepts are finished."""
 
     async def handle(message: Any) -> Any:
         return answer
@@ -56,7 +56,7 @@ async def test_answers_that_mean_later(bench: Bench, answer: Any, level: int, ki
 
 @pytest.mark.parametrize("kind", ["async", "plain", "batch"])
 async def test_an_exception_means_later(bench: Bench, kind: str) -> None:
-    """The reason is its repr; the other messages are not touched by it."""
+    """The reason is its repr; the other messages are not affected."""
 
     def fail(messages: Any) -> None:
         first = messages[0] if isinstance(messages, list) else messages
@@ -88,7 +88,7 @@ async def test_a_batch_can_name_what_failed(bench: Bench) -> None:
 
 
 async def test_batches_have_at_most_the_size_asked_for(bench: Bench) -> None:
-    """They come in order, of one queue, and are never empty."""
+    """They are in order, from one queue, and never empty."""
     sizes: list[int] = []
 
     async def handle(messages: list[Any]) -> None:
@@ -102,7 +102,7 @@ async def test_batches_have_at_most_the_size_asked_for(bench: Bench) -> None:
 
 
 async def test_nonsense_is_warned_of_once_and_counts_as_done(bench: Bench) -> None:
-    """It did not raise."""
+    """The handler did not raise."""
 
     async def handle(message: Any) -> Any:
         return {"rows": 3}
@@ -115,7 +115,7 @@ async def test_nonsense_is_warned_of_once_and_counts_as_done(bench: Bench) -> No
 
 
 async def test_what_the_policy_does_not_take_comes_again_here(bench: Bench) -> None:
-    """After the pause, until it is taken or done; it holds the commit meanwhile."""
+    """They repeat after the pause, until they are accepted or done; meanwhile they hold the commit."""
     calls: list[int] = []
     bench.policy.takes = False
 
@@ -130,7 +130,7 @@ async def test_what_the_policy_does_not_take_comes_again_here(bench: Bench) -> N
 
 
 async def test_a_policy_that_raises_has_taken_nothing(bench: Bench) -> None:
-    """Its fault is logged; the message comes again, and no worker is lost."""
+    """Its fault is logged; the message is retried, and no worker is lost."""
     bench.policy.raises = True
 
     async def handle(message: Any) -> Any:
@@ -155,7 +155,7 @@ async def test_a_handler_that_fails_always_does_not_flood_the_log(bench: Bench) 
 
 
 async def test_a_queue_that_hangs_leaves_workers_to_the_others(bench: Bench) -> None:
-    """All calls for queue 0 hang for ever; queue 1, which gets messages later, is worked off."""
+    """All calls for queue 0 hang for ever; queue 1, which gets messages later, is completed."""
     forever = asyncio.Event()
 
     async def handle(message: Any) -> None:
@@ -175,7 +175,7 @@ async def test_a_queue_that_hangs_leaves_workers_to_the_others(bench: Bench) -> 
 
 
 async def test_handlers_of_two_topics_do_not_share_workers(bench: Bench) -> None:
-    """One topic's handler hangs on as many messages as it may; the other topic goes on."""
+    """One topic's handler hangs on as many messages as it may have; the other topic goes on."""
 
     async def hang(message: Any) -> None:
         await asyncio.Event().wait()
@@ -191,7 +191,7 @@ async def test_handlers_of_two_topics_do_not_share_workers(bench: Bench) -> None
 
 
 async def test_no_more_calls_run_at_once_than_asked_for(bench: Bench) -> None:
-    """Async and plain handlers alike."""
+    """This holds for async and plain handlers."""
     running, most = 0, [0, 0]
 
     async def handle(message: Any) -> None:
@@ -243,7 +243,7 @@ async def test_messages_of_the_retry_topic_go_to_the_handler_of_their_own(bench:
 
 
 async def test_a_full_queue_is_told_when_it_has_room(bench: Bench) -> None:
-    """Once, when the pull has said that it waits."""
+    """It is notified once, after the pull reported that it waits."""
     release = asyncio.Event()
 
     async def handle(message: Any) -> None:
@@ -258,7 +258,7 @@ async def test_a_full_queue_is_told_when_it_has_room(bench: Bench) -> None:
 
 
 async def test_finish_waits_for_what_runs_and_starts_nothing(bench: Bench) -> None:
-    """What was not begun stays uncommitted."""
+    """Messages whose handler has not begun stay uncommitted."""
     release, begun = asyncio.Event(), []
 
     async def handle(message: Any) -> None:
@@ -277,7 +277,7 @@ async def test_finish_waits_for_what_runs_and_starts_nothing(bench: Bench) -> No
 
 
 async def test_a_failure_while_the_queue_is_given_up_is_not_sent_back(bench: Bench) -> None:
-    """Its next owner gets the message, because the offset stays before it."""
+    """The queue's next owner gets the message, because the offset stays before it."""
     release = asyncio.Event()
 
     async def handle(message: Any) -> None:
@@ -295,7 +295,7 @@ async def test_a_failure_while_the_queue_is_given_up_is_not_sent_back(bench: Ben
 
 
 async def test_stop_cancels_what_does_not_end() -> None:
-    """And says so."""
+    """The log names the cancelled calls."""
     bench = Bench(concurrency=2)
     ended: list[str] = []
 

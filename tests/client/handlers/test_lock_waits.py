@@ -34,7 +34,7 @@ def test_a_short_wait_is_no_news() -> None:
 
 
 def test_a_long_wait_is_told_in_growing_intervals_and_at_its_end() -> None:
-    """For as long as it lasts, however often the lock is asked for meanwhile."""
+    """They appear as long as the wait lasts, however often the client asks for the lock meanwhile."""
     waits, told_ms = LockWaits(), []
     for second in range(200):
         now_ns = second * 1000 * MS
@@ -50,7 +50,7 @@ def test_a_long_wait_is_told_in_growing_intervals_and_at_its_end() -> None:
 
 
 def test_holder_age_and_expiry_are_those_of_now() -> None:
-    """The broker's answer was true when it came; the event comes later."""
+    """The broker's answer was true when it arrived; the event is logged later."""
     waits = LockWaits()
     waits.refused(queue(), "another client has the lock", refusal(1000, 50_000), 0)
     [wait], _ = waits.due(4000 * MS)
@@ -67,7 +67,7 @@ def test_holder_age_and_expiry_are_those_of_now() -> None:
 
 
 def test_a_broker_that_does_not_name_the_holder_is_told_without() -> None:
-    """RocketMQ's do not."""
+    """RocketMQ's brokers do not."""
     waits = LockWaits()
     waits.refused(queue(), "another client has the lock", None, 0)
     [wait], _ = waits.due(LOG_AFTER_MS * MS)
@@ -75,7 +75,7 @@ def test_a_broker_that_does_not_name_the_holder_is_told_without() -> None:
 
 
 def test_many_queues_are_told_a_few_at_a_time() -> None:
-    """The longest waits first; the others are counted."""
+    """The longest waits come first; the others are counted."""
     waits = LockWaits()
     for number in range(25):
         waits.refused(queue(number), "held", None, (25 - number) * MS)
@@ -85,7 +85,7 @@ def test_many_queues_are_told_a_few_at_a_time() -> None:
 
 
 def test_a_queue_that_is_not_asked_for_any_more_is_forgotten() -> None:
-    """It belongs to another member of the group now."""
+    """It now belongs to another member of the group."""
     waits = LockWaits()
     waits.refused(queue(0), "held", None, 0)
     waits.refused(queue(1), "held", None, 0)

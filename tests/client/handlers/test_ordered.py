@@ -1,4 +1,4 @@
-"""The ordered mode by itself: order, failures, locks; brokers and pulls are played by the tests."""
+"""The ordered mode alone: order, failures, locks; the tests act as brokers and pulls."""
 
 import asyncio
 import random
@@ -24,7 +24,7 @@ from pocketmq.common.runner import Supervisor
 
 
 class Instance:
-    """What the mode needs of a client instance."""
+    """The part of a client instance that the mode needs."""
 
     def __init__(self) -> None:
         self.clock = SystemClock()
@@ -34,7 +34,7 @@ class Instance:
 
 
 class Policy:
-    """Keeps what it is given; ``takes`` False: it can take nothing."""
+    """Keeps the messages it gets; with ``takes`` False it accepts none."""
 
     retry_topic = "%RETRY%g"
 
@@ -57,7 +57,7 @@ class Lease:
 
 
 class Locks:
-    """Leases that the test gives and takes."""
+    """Leases that the test grants and withdraws."""
 
     def __init__(self) -> None:
         self.leases: dict[MessageQueue, Lease] = {}
@@ -81,7 +81,7 @@ class Locks:
 
 
 class World:
-    """A mode with its surroundings. ``got`` keeps what handlers were called with."""
+    """A mode with its surroundings. ``got`` keeps the messages that handlers were called with."""
 
     def __init__(
         self, handler: Callable[[Any], Any], *, batch_max: int = 0, locks: Locks | None = None, **options: Any
@@ -154,7 +154,7 @@ def message(offset: int, queue_id: int = 0, topic: str = "T") -> ReceivedMessage
 
 
 def feed(runner: Any, *offsets: int) -> None:
-    """Do what a pull does."""
+    """Act as a pull."""
     queue = runner.process_queue.queue
     messages = [message(offset, queue.queue_id, queue.topic) for offset in offsets]
     runner.process_queue.pulled(messages, offsets[-1] + 1)
@@ -174,7 +174,7 @@ def commit_offset(runner: Any) -> int:
 
 @pytest.mark.parametrize("kind", ["async", "plain", "batch", "plain batch"])
 async def test_each_queue_keeps_its_order_and_has_one_call_at_a_time(world_of: Any, kind: str) -> None:
-    """Whatever the handlers do, wait, fail or ask for later; different queues run beside each other."""
+    """Whatever the handlers do, wait for, fail or put off; different queues run in parallel."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     rng = random.Random(seed)
@@ -227,7 +227,7 @@ async def test_each_queue_keeps_its_order_and_has_one_call_at_a_time(world_of: A
 
 
 async def test_a_failed_message_holds_its_queue_and_no_other(world_of: Any) -> None:
-    """It comes again after the rest, with its count; those behind it wait, nothing behind it is committed."""
+    """It is retried after the pause, with its count; messages behind it wait and are not committed."""
     calls: list[tuple[int, int, int]] = []
 
     async def handle(each: ReceivedMessage) -> Any:
@@ -267,7 +267,7 @@ async def test_after_the_last_try_the_message_is_a_dead_letter_and_the_queue_goe
 
 
 async def test_a_dead_letter_that_nobody_takes_stays_at_the_head(world_of: Any) -> None:
-    """Order and message are worth more than progress."""
+    """Order and message matter more than progress."""
     world = world_of(lambda each: False, max_reconsume_times=0)
     world.policy.takes = False
     runner = world.open()
@@ -280,7 +280,7 @@ async def test_a_dead_letter_that_nobody_takes_stays_at_the_head(world_of: Any) 
 
 
 async def test_a_handler_can_ask_for_a_rest_or_for_the_dead_letters(world_of: Any) -> None:
-    """``Later(suspend_ms=...)`` and ``Later(delay_level=-1)``; other delay levels mean nothing in order."""
+    """``Later(suspend_ms=...)`` and ``Later(delay_level=-1)``; other delay levels have no meaning in order."""
     answers = iter([Later(suspend_ms=77), Later(delay_level=5), Later(delay_level=-1), None])
 
     async def handle(each: ReceivedMessage) -> Any:
@@ -295,7 +295,7 @@ async def test_a_handler_can_ask_for_a_rest_or_for_the_dead_letters(world_of: An
 
 
 async def test_a_batch_that_failed_in_part_tries_that_part_again_before_all_others(world_of: Any) -> None:
-    """In the queue's order."""
+    """They are retried in the queue's order."""
     calls: list[list[int]] = []
 
     async def handle(batch: list[ReceivedMessage]) -> Any:
@@ -312,7 +312,7 @@ async def test_a_batch_that_failed_in_part_tries_that_part_again_before_all_othe
 
 
 async def test_without_its_lock_a_queue_calls_nobody_and_is_not_pulled(world_of: Any) -> None:
-    """What is in hand waits; under the same token it goes on where it was."""
+    """Messages in hand wait; under the same token the queue continues with them."""
     locks = Locks()
     got: list[Any] = []
 
@@ -341,7 +341,7 @@ async def test_without_its_lock_a_queue_calls_nobody_and_is_not_pulled(world_of:
 
 
 async def test_under_another_token_the_queue_begins_anew(world_of: Any) -> None:
-    """Somebody else may have consumed meanwhile: what is in hand is dropped, nothing of it is committed."""
+    """Another client may have consumed meanwhile: messages in hand are dropped, none of them is committed."""
     locks = Locks()
     got: list[Any] = []
     queue = MessageQueue("T", "b", 0)
@@ -364,7 +364,7 @@ async def test_under_another_token_the_queue_begins_anew(world_of: Any) -> None:
 
 
 async def test_a_queue_that_is_taken_away_ends_its_call_first(world_of: Any) -> None:
-    """It is busy until then, and keeps its lock; what waits behind is left to the next owner."""
+    """It is busy until then, and keeps its lock; waiting messages are left to the next owner."""
     gate = asyncio.Event()
     got: list[int] = []
 
@@ -407,7 +407,7 @@ async def test_a_stop_waits_for_calls_then_cancels_them(world_of: Any) -> None:
 
 
 async def test_a_handler_may_stop_its_consumer(world_of: Any) -> None:
-    """The stop does not wait for the call that it comes from."""
+    """The stop does not wait for the call that requested it."""
     stopped: list[int] = []
 
     async def handle(each: ReceivedMessage) -> None:
@@ -438,7 +438,7 @@ async def test_a_queue_that_never_waits_leaves_the_loop_and_the_others_their_tur
 
 
 async def test_messages_of_the_retry_topic_go_to_the_handler_of_their_own_topic(world_of: Any) -> None:
-    """A batch holds those of one handler only."""
+    """A batch holds messages of one handler only."""
     got: list[tuple[str, list[int]]] = []
 
     async def handle(batch: list[ReceivedMessage]) -> None:

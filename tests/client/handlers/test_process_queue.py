@@ -1,4 +1,4 @@
-"""What is in hand of one queue, and what may be committed."""
+"""The messages in hand of one queue, and the offset that may be committed."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ class FakeMessage:
 
 @given(st.lists(st.integers(1, 4), max_size=30), st.randoms(use_true_random=False))
 def test_the_commit_offset_is_the_oldest_unfinished_message(gaps: Any, rng: Any) -> None:
-    """In whatever order handlers finish, nothing unfinished is ever below the commit offset, which never goes back."""
+    """In whatever order handlers finish, no unfinished message is below the commit offset, which never goes back."""
     queue = ProcessQueue(QUEUE, 0, ProcessLimits())
     offsets, offset = [], 0
     for gap in gaps:
@@ -44,7 +44,7 @@ def test_the_commit_offset_is_the_oldest_unfinished_message(gaps: Any, rng: Any)
 
 
 def test_a_pull_without_matches_moves_the_commit_only_when_nothing_is_in_hand() -> None:
-    """Messages that were filtered out count as read, but not past one that is still being handled."""
+    """Filtered messages count as read, but not past one that is still being handled."""
     queue = ProcessQueue(QUEUE, 5, ProcessLimits())
     queue.pulled([], 9)
     assert queue.commit_offset == 9
@@ -57,7 +57,7 @@ def test_a_pull_without_matches_moves_the_commit_only_when_nothing_is_in_hand() 
 
 
 def test_limits_by_count_size_and_span() -> None:
-    """Each limit alone stops the pull, and says which one it was."""
+    """Each limit alone stops the pull, and the pull knows which one it was."""
     assert ProcessQueue(QUEUE, 0, ProcessLimits()).full() == ""
     by_count = ProcessQueue(QUEUE, 0, ProcessLimits(count_max=2))
     by_count.pulled([FakeMessage(0), FakeMessage(1)], 2)
@@ -74,7 +74,7 @@ def test_limits_by_count_size_and_span() -> None:
 
 
 def test_an_offset_that_the_broker_moved_is_committed() -> None:
-    """When the queue no longer has what was asked for, the commit follows, even back."""
+    """When the queue no longer has the offset of a pull, the commit follows the broker's, even back."""
     queue = ProcessQueue(QUEUE, 100, ProcessLimits())
     queue.moved(40)
     assert (queue.next_pull_offset, queue.commit_offset) == (40, 40)

@@ -72,7 +72,7 @@ class World:
         return 0, "", None, b""
 
     async def tick(self, condition: Any) -> None:
-        """Let the renewal look at its leases until something is true."""
+        """Let the renewal check its leases until a condition holds."""
         async with asyncio.timeout(60):
             while not condition():
                 self.locks._wake.set()
@@ -80,7 +80,7 @@ class World:
 
 
 def why_waits(locks: QueueLocks, queue: MessageQueue) -> dict[str, Any]:
-    """Return what is known of a queue that waits."""
+    """Return the state of a queue that waits."""
     [found] = [wait for wait in locks.all_waits() if wait["queue"] == str(queue)]
     return found
 
@@ -91,7 +91,7 @@ def queue(number: int = 0) -> MessageQueue:
 
 @pytest.fixture
 async def world_of(cluster: Any) -> AsyncIterator[Any]:
-    """Make worlds; their locks are stopped at the end."""
+    """Make worlds; stop their locks at the end."""
     await cluster.add("b")
     cluster.topics["T"] = ["b"]
     worlds: list[World] = []
@@ -111,7 +111,7 @@ async def world_of(cluster: Any) -> AsyncIterator[Any]:
 
 
 async def test_what_is_given_is_held_and_what_is_not_waits(world_of: Any) -> None:
-    """With token and lease; the wait names the holder of the other one."""
+    """A granted queue has token and lease; the wait for the other one names its holder."""
     world = await world_of()
     world.give = {0: 41}
     assert await world.locks.acquire([queue(0), queue(1)]) == [queue(0)]
@@ -131,7 +131,7 @@ async def test_what_is_given_is_held_and_what_is_not_waits(world_of: Any) -> Non
 async def test_a_lease_ends_before_the_brokers_lock_and_is_renewed_three_times_in_it(
     world_of: Any, broker_live_ms: int, lease_ms: int, interval_ms: int
 ) -> None:
-    """RocketMQ's 30 s and 20 s, less where the broker keeps locks for a shorter time; 0: it does not say."""
+    """RocketMQ's 30 s and 20 s, less where the broker keeps locks for a shorter time; 0: it did not report the time."""
     world = await world_of(live_ms=broker_live_ms)
     world.give = {0: 1}
     await world.locks.acquire([queue()])
@@ -155,7 +155,7 @@ async def test_a_lease_ends_before_the_brokers_lock_and_is_renewed_three_times_i
 
 
 async def test_a_lock_that_was_lost_and_comes_back_says_whether_it_is_the_same(world_of: Any) -> None:
-    """Under the same token no other client had it."""
+    """The same token proves that no other client had it."""
     world = await world_of()
     world.give = {0: 5, 1: 6}
     await world.locks.acquire([queue(0), queue(1)])
@@ -171,7 +171,7 @@ async def test_a_lock_that_was_lost_and_comes_back_says_whether_it_is_the_same(w
 
 
 async def test_a_broker_that_does_not_answer_takes_nothing_away(world_of: Any) -> None:
-    """The lease is trusted to its end, not longer."""
+    """The lease is trusted until its end, not longer."""
     world = await world_of()
     world.give = {0: 5}
     await world.locks.acquire([queue()])
@@ -186,7 +186,7 @@ async def test_a_broker_that_does_not_answer_takes_nothing_away(world_of: Any) -
 
 
 async def test_a_broken_connection_ends_the_lease_until_it_is_locked_again(world_of: Any) -> None:
-    """The broker may give the lock to another one then."""
+    """The broker may then give the lock to another client."""
     world = await world_of()
     world.give = {0: 5}
     await world.locks.acquire([queue()])
@@ -198,7 +198,7 @@ async def test_a_broken_connection_ends_the_lease_until_it_is_locked_again(world
 
 
 async def test_a_queue_that_waits_says_why_and_when_it_is_over(world_of: Any) -> None:
-    """With holder, age and expiry, and not at every look."""
+    """The event has holder, age and expiry, and does not come at every check."""
     world = await world_of()
     for _ in range(10):
         await world.locks.acquire([queue()])
@@ -213,7 +213,7 @@ async def test_a_queue_that_waits_says_why_and_when_it_is_over(world_of: Any) ->
 
 
 async def test_a_rocketmq_broker_gives_locks_without_tokens(world_of: Any) -> None:
-    """Nor does it name the holders of the others."""
+    """It does not name the holders of other queues either."""
     world = await world_of(rocketmq=True)
     world.give = {0: 0}
     assert await world.locks.acquire([queue(0), queue(1)]) == [queue(0)]
@@ -229,7 +229,7 @@ async def test_a_rocketmq_broker_gives_locks_without_tokens(world_of: Any) -> No
 
 
 async def test_the_end_gives_everything_back(world_of: Any) -> None:
-    """Also what was being asked for when the asking was given up."""
+    """This includes locks whose request was cancelled under way."""
     world = await world_of()
     world.give = {0: 1, 1: 2}
     await world.locks.acquire([queue(0)])
@@ -245,12 +245,12 @@ async def test_the_end_gives_everything_back(world_of: Any) -> None:
 
 
 async def test_the_end_gives_back_what_a_cancelled_round_was_about_to_give_back(world_of: Any) -> None:
-    """A consumer that stops cancels its round of sharing, perhaps before the request of an unlock has left."""
+    """A consumer that stops cancels its rebalance, perhaps before the unlock request has left."""
     world = await world_of()
     world.give = {0: 7}
     await world.locks.acquire([queue(0)])
     giving = asyncio.ensure_future(world.locks.release([queue(0)]))
-    asyncio.get_running_loop().call_soon(giving.cancel)  # behind its first step: the request is about to be made
+    asyncio.get_running_loop().call_soon(giving.cancel)  # after its first step: the request is about to be made
     await asyncio.gather(giving, return_exceptions=True)
     assert (giving.cancelled(), world.unlocked) == (True, [])
     await world.locks.stop()
@@ -258,7 +258,7 @@ async def test_the_end_gives_back_what_a_cancelled_round_was_about_to_give_back(
 
 
 async def test_thousands_of_queues_go_in_several_requests(world_of: Any) -> None:
-    """A broker takes only so many at once."""
+    """A broker accepts a limited number at once."""
     world = await world_of()
     count = 2 * QUEUES_A_REQUEST + 1
     world.give = dict.fromkeys(range(count), 1)
@@ -269,14 +269,14 @@ async def test_thousands_of_queues_go_in_several_requests(world_of: Any) -> None
 
 @pytest.mark.parametrize("options", [{"lock_interval_ms": 0}, {"lock_interval_ms": 30_000}, {"lock_max_live_ms": "30"}])
 async def test_settings_that_cannot_hold_a_lock_are_refused(cluster: Any, options: Any) -> None:
-    """A renewal that comes after the end of its lease."""
+    """Such as a renewal after the end of its lease."""
     instance = ClientInstance(cluster.namesrv.address)
     with pytest.raises(ConfigError, match="lock_"):
         QueueLocks(instance, "g", regained=lambda queue, same: None, **options)
 
 
 async def test_two_clients_of_a_real_broker(broker: PocketBroker, topic: str, group: str) -> None:
-    """One has the queue, the other waits; the token grows when it changes hands; the answer of a stranger's queue."""
+    """One has the queue, the other waits; the token grows with each new holder; a stranger's queue is answered, too."""
     async with Producer(group=group, namesrv=broker.namesrv) as producer:
         receipt = await producer.send(Message(topic, b"x"))
     name = receipt.broker
@@ -304,7 +304,7 @@ async def test_two_clients_of_a_real_broker(broker: PocketBroker, topic: str, gr
 
 
 def test_bodies_understand_each_other() -> None:
-    """RocketMQ's answer is ours without what RocketMQ does not say."""
+    """RocketMQ's answer is ours without PocketMQ's fields."""
     plain = encode_body(LockBatchResponseBody([QueueBody("T", "b", 0)]))
     own = decode_body(plain, OwnLockBatchResponseBody)
     assert (own.lock_ok_mq_set, own.fencing_tokens, own.lock_max_live_time, own.refused) == (

@@ -34,7 +34,7 @@ def message_of(body: bytes = b"x", unique_id: str = "", topic: str = "T") -> Rec
 
 @pytest.fixture
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], MarkStore]:
-    """Return a function from a kind of store to one more client of the same marks."""
+    """Return a function that opens one more client of the same marks for a kind of store."""
     number = next(numbers)
 
     def make(kind: str) -> MarkStore:

@@ -1,4 +1,4 @@
-"""Handlers around which duplicates stop, and what happens when something fails between claim and end."""
+"""Handlers that skip duplicates, and failures between claim and end."""
 
 import asyncio
 import subprocess
@@ -29,7 +29,7 @@ EACH = pytest.mark.parametrize("store", ["memory", "sqlite", "rocksdb", "redis"]
 
 @EACH
 async def test_a_duplicate_reaches_the_handler_once(store: MarkStore) -> None:
-    """The second time it is done before the handler hears of it; what the handler returned is passed on."""
+    """The second one is done before the handler is called; the handler's result is passed on."""
     idempotent = Idempotent(store, scope="s")
     seen: list[bytes] = []
 
@@ -47,7 +47,7 @@ async def test_a_duplicate_reaches_the_handler_once(store: MarkStore) -> None:
 
 @EACH
 async def test_a_handler_that_fails_gets_the_message_again(store: MarkStore) -> None:
-    """It raises, or asks for later: the claim is given up, so that the retry runs; then it is done."""
+    """It raises, or asks for later: the claim is released, so that the retry runs; then it is done."""
     idempotent = Idempotent(store, scope="s")
     answers: list[Any] = [ValueError("boom"), ConsumeResult.LATER, Later(delay_level=4), False, True]
 
@@ -71,7 +71,7 @@ async def test_a_handler_that_fails_gets_the_message_again(store: MarkStore) -> 
 
 @EACH
 async def test_of_two_that_race_one_runs_and_the_other_comes_later(store: MarkStore) -> None:
-    """While one instance is at work the other asks for a later try, which finds it done."""
+    """While one instance works, the other puts its copy off; the retry finds it done."""
     here, there = Idempotent(store, scope="s"), Idempotent(store, scope="s")
     entered, go_on = asyncio.Event(), asyncio.Event()
     runs: list[str] = []
@@ -97,7 +97,7 @@ async def test_of_two_that_race_one_runs_and_the_other_comes_later(store: MarkSt
 
 
 async def test_a_plain_handler_runs_in_a_thread(tmp_path: Path) -> None:
-    """The event loop stays free, and the name of the handler is still to be seen."""
+    """The event loop stays free, and the handler's name stays visible."""
     threads: set[int] = set()
     async with Idempotent("memory:") as idempotent:
 
@@ -114,7 +114,7 @@ async def test_a_plain_handler_runs_in_a_thread(tmp_path: Path) -> None:
 
 
 async def test_a_batch_holds_back_what_is_done() -> None:
-    """The handler gets the rest, twins once; what it did not finish comes again, what is busy as well."""
+    """The handler gets the rest, and twins once; unfinished and busy messages are retried."""
     store = MemoryStore()
     idempotent = Idempotent(store, scope="s")
     batches: list[list[bytes]] = []
@@ -139,7 +139,7 @@ async def test_a_batch_holds_back_what_is_done() -> None:
 
 
 async def test_a_key_function_decides_what_is_the_same() -> None:
-    """By order number, say; scopes do not know each other; long keys are kept short; no key is an error."""
+    """By order number, for instance; scopes are independent; long keys are shortened; a missing key is an error."""
     store = MemoryStore()
     seen: list[bytes] = []
 
@@ -164,13 +164,13 @@ async def test_a_key_function_decides_what_is_the_same() -> None:
 
 
 async def lost_owner(store: MarkStore, clock: ManualClock) -> None:
-    """Leave what a process leaves that died in its handler."""
+    """Leave the claim of a process that died in its handler."""
     await store.claim(["s:U1"], "dead", clock.now_ms(), 1000, 10_000)
     clock.advance_ms(1001)
 
 
 async def test_an_effect_that_is_not_known_runs_again_or_goes_to_a_person() -> None:
-    """After a death between claim and end: by default the handler runs, else dead letters, else the user's answer."""
+    """After a death between claim and end the handler runs; a setting may choose dead letters or the user's check."""
     clock, log = ManualClock(), CapturedLog()
     for decision, expected, runs in (
         ("run", None, 1),
@@ -216,7 +216,7 @@ async def test_what_could_not_become_a_dead_letter_is_not_run_instead() -> None:
 
 
 async def test_a_question_about_an_effect_that_fails_is_asked_again() -> None:
-    """The handler does not run instead; what was claimed with it is free again."""
+    """The handler does not run instead; messages claimed with it are free again."""
     clock, store = ManualClock(), MemoryStore()
     answers: list[Any] = [OSError("no answer"), True]
     seen: list[bytes] = []
@@ -245,7 +245,7 @@ async def test_a_question_about_an_effect_that_fails_is_asked_again() -> None:
 
 
 async def test_a_call_that_is_canceled_while_it_claims_leaves_no_claim() -> None:
-    """Nothing has begun: the message must not count as one whose effect is unknown."""
+    """No handler has begun: the message must not count as one whose effect is unknown."""
     began = asyncio.Event()
 
     class Slow(MemoryStore):
@@ -272,7 +272,7 @@ async def test_a_call_that_is_canceled_while_it_claims_leaves_no_claim() -> None
 
 @pytest.mark.parametrize("store", ["redis"], indirect=True)
 async def test_a_handler_may_run_for_longer_than_the_window(store: MarkStore) -> None:
-    """The server forgets done marks after the window; a claim that is renewed is not one of them."""
+    """The server removes done marks after the window; a renewed claim is not one of them."""
     assert isinstance(store, RedisStore)
     assert await store.claim(["k"], "one", 0, 10_000, 1) == [Claim.NEW]
     assert await store._client.pttl(f"{store._prefix}k") <= 20_000
@@ -309,7 +309,7 @@ async def test_a_plain_handler_outlives_the_cancellation_of_its_call() -> None:
 
 
 async def test_a_plain_handler_that_raises_stop_iteration_comes_to_an_end() -> None:
-    """It cannot pass a future, which would wait for ever."""
+    """A future cannot carry it, and would wait for ever."""
     idempotent = Idempotent(MemoryStore(), scope="s")
 
     @idempotent
@@ -322,7 +322,7 @@ async def test_a_plain_handler_that_raises_stop_iteration_comes_to_an_end() -> N
 
 
 async def test_a_dead_letter_in_a_batch_waits_for_a_batch_of_its_own() -> None:
-    """One answer has one level; what must not run does not run meanwhile."""
+    """One answer has one level; a message that must not run does not run meanwhile."""
     clock, store = ManualClock(), MemoryStore()
     idempotent = Idempotent(store, scope="s", unknown_effect="dead_letter", clock=clock, lease_ms=1000)
     seen: list[bytes] = []
@@ -369,7 +369,7 @@ class FailingStore(MemoryStore):
 
 
 async def test_a_store_that_fails_costs_no_message_and_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No claim: the handler is not called and the message is put off. No end: retried, then logged and counted."""
+    """Without a claim the message is put off, unhandled; an end that fails is retried, then logged and counted."""
     monkeypatch.setattr("pocketmq.client.idempotence.idempotent.FINISH_PAUSE_S", 0.0)
     store, log = FailingStore(), CapturedLog()
     idempotent = Idempotent(store, scope="s", log=log)
@@ -404,7 +404,7 @@ async def test_a_store_that_fails_costs_no_message_and_tells(monkeypatch: pytest
 
 
 async def test_a_long_handler_keeps_its_lease_and_a_lost_one_is_told() -> None:
-    """The lease is renewed each third of it; an owner that was overtaken all the same says so."""
+    """The lease is renewed at each third of it; an owner that lost it nevertheless reports that."""
     store, log, clock = MemoryStore(), CapturedLog(), ManualClock()
     idempotent = Idempotent(store, scope="s", lease_ms=60, log=log, clock=clock)
     go_on = asyncio.Event()
@@ -428,7 +428,7 @@ async def test_a_long_handler_keeps_its_lease_and_a_lost_one_is_told() -> None:
 
 
 async def test_a_handler_that_is_cancelled_gives_its_claim_up() -> None:
-    """A consumer that stops in the middle leaves nothing behind."""
+    """A consumer that stops halfway leaves no claim behind."""
     store = MemoryStore()
     idempotent = Idempotent(store, scope="s")
     entered = asyncio.Event()
@@ -466,7 +466,7 @@ asyncio.run(main())
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "rocksdb", "redis"])
 async def test_a_process_that_is_killed_in_its_handler(kind: str, tmp_path: Path, request: Any) -> None:
-    """Its message is busy until the lease is over; then the effect counts as not known, and the choice decides."""
+    """Its message is busy until the lease ends; then the effect counts as unknown, and the setting decides."""
     text = {"sqlite": f"sqlite:///{tmp_path}/m.db", "rocksdb": f"rocksdb://{tmp_path}/r"}.get(kind)
     text = text or request.getfixturevalue("redis_server")
     root = Path(__file__).parents[3]
@@ -506,13 +506,13 @@ async def test_a_process_that_is_killed_in_its_handler(kind: str, tmp_path: Path
     ],
 )
 def test_settings_that_cannot_be_meant_are_refused(settings: dict[str, Any]) -> None:
-    """With the name of the setting."""
+    """The error has the name of the setting."""
     with pytest.raises(ConfigError, match=next(iter(settings))):
         Idempotent("memory:", **settings)
 
 
 async def test_a_purge_that_meets_a_fault_of_ours_is_logged_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It runs beside the handlers, which go on; without a trace the marks would grow for ever."""
+    """It runs beside the handlers, which go on; unlogged, the marks would grow for ever."""
     monkeypatch.setattr("pocketmq.client.idempotence.idempotent.PURGE_EVERY", 1)
 
     class Faulty(MemoryStore):

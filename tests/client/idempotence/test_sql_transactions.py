@@ -15,7 +15,7 @@ from tests.client.idempotence.conftest import message_of
 
 @pytest.fixture
 def sql_text(request: Any, tmp_path: Path) -> str:
-    """A URL of a database that the test and the store share."""
+    """Return the URL of a database that the test and the store share."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/m.db"
     text: str = request.getfixturevalue("mariadb_server")
@@ -44,7 +44,7 @@ def make_table(idempotent: Idempotent) -> None:
 
 @SQL
 async def test_effect_and_mark_commit_together_or_not_at_all(sql_text: str) -> None:
-    """A transaction that fails leaves neither; one that commits leaves both; a duplicate sees that and adds nothing."""
+    """A transaction that fails leaves neither; one that commits leaves both; a duplicate finds both and adds none."""
     async with Idempotent(sql_text, scope=f"t{id(sql_text)}") as idempotent:
         make_table(idempotent)
         message = message_of()
@@ -134,14 +134,14 @@ async def test_a_plain_handler_in_its_transaction(sql_text: str) -> None:
 
 
 async def test_only_sql_has_transactions() -> None:
-    """Other stores say so at once."""
+    """Other stores refuse at once."""
     idempotent = Idempotent("memory:")
     with pytest.raises(ConfigError, match="SQL"):
         idempotent.transaction(message_of())
 
 
 async def test_many_transactions_at_once_do_not_starve_each_other(tmp_path: Path) -> None:
-    """Thirty at a time over a database that writes one at a time: all end, each effect is there once."""
+    """Thirty at a time on a database with one writer: all end, each effect is there once."""
     async with Idempotent(f"sqlite:///{tmp_path}/m.db", scope="s") as idempotent:
         make_table(idempotent)
         messages = [message_of(b"%d" % number, f"M{number}") for number in range(15)] * 2

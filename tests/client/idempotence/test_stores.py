@@ -1,4 +1,4 @@
-"""Every store of marks keeps the same promises: in memory, SQLite, RocksDB, a real Redis, a real MariaDB."""
+"""Every store of marks keeps the same contract: in memory, SQLite, RocksDB, a real Redis, a real MariaDB."""
 
 import asyncio
 import itertools
@@ -36,7 +36,7 @@ async def claim(store: MarkStore, *keys: str, owner: str = "a", now: int = 0, le
 
 @pytest.mark.parametrize("store", ALL, indirect=True)
 async def test_the_life_of_a_mark(store: MarkStore) -> None:
-    """Claimed once; busy for others; done for everybody; given up: free; the owner alone may end or renew it."""
+    """Claimed once; busy for others; done for all; free when released; only the owner may end or renew it."""
     assert await claim(store, "k1", "k2", "k3") == [NEW, NEW, NEW]
     assert await claim(store, "k1", "k4", owner="b") == [BUSY, NEW]
     assert list(await store.finish(["k1", "k4"], "b", now_ms(), WINDOW)) == [False, True]
@@ -52,7 +52,7 @@ async def test_the_life_of_a_mark(store: MarkStore) -> None:
 
 @pytest.mark.parametrize("store", ALL, indirect=True)
 async def test_a_claim_whose_owner_died_is_taken_over_by_one(store: MarkStore) -> None:
-    """After the lease, and not before; the dead owner, should it wake, can neither finish nor renew nor give up."""
+    """After the lease, and not before; the dead owner, if it wakes, can neither finish nor renew nor release it."""
     assert await claim(store, "k", lease=1) == [NEW]
     await asyncio.sleep(0.01)
     later = now_ms()
@@ -77,7 +77,7 @@ async def test_a_renewed_lease_lives_on(store: MarkStore) -> None:
 
 @pytest.mark.parametrize("store", ALL, indirect=True)
 async def test_what_is_done_is_forgotten_after_its_window(store: MarkStore) -> None:
-    """Then it counts as new: the window bounds the store."""
+    """Its key then counts as new: the window bounds the store."""
     begin = now_ms()
     assert await claim(store, "k", now=begin) == [NEW]
     await store.finish(["k"], "a", begin, 1)
@@ -106,7 +106,7 @@ async def test_of_many_instances_one_gets_a_key(kind: str, make_store: Callable[
 
 @pytest.mark.parametrize("kind", ["sqlite", "rocksdb", "redis"])
 async def test_marks_survive_a_restart(kind: str, make_store: Callable[[str], MarkStore]) -> None:
-    """Done stays done, and a claim of a process that ended is found by the next one."""
+    """Done stays done, and the next process finds the claim of a process that ended."""
     store = make_store(kind)
     await store.open()
     assert await claim(store, "done", "died") == [NEW, NEW]
@@ -120,7 +120,7 @@ async def test_marks_survive_a_restart(kind: str, make_store: Callable[[str], Ma
 
 @pytest.mark.parametrize("kind", EMBEDDED)
 async def test_a_store_is_bounded(kind: str, tmp_path: Path) -> None:
-    """Marks whose time is over go; beyond the limit the oldest done ones go early; claims that live are never lost."""
+    """Expired marks are removed; above the limit the oldest done ones go early; live claims are never lost."""
     store: Any = MemoryStore(max_keys=4)
     if kind != "memory":
         is_sql = kind == "sqlite"
@@ -140,7 +140,7 @@ async def test_a_store_is_bounded(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "rocksdb"])
 async def test_a_store_full_of_running_handlers_says_so(kind: str, tmp_path: Path) -> None:
-    """It claims nothing then, forgets nothing, and what is known is still answered."""
+    """It then grants no claim and removes no mark, and still answers for known keys."""
     store: Any = MemoryStore(max_keys=2) if kind == "memory" else RocksStore(tmp_path / "r", max_keys=2)
     await store.open()
     assert await claim(store, "a", "b") == [NEW, NEW]
@@ -154,7 +154,7 @@ async def test_a_store_full_of_running_handlers_says_so(kind: str, tmp_path: Pat
 
 
 async def test_abandoned_claims_leave_the_database_at_last(tmp_path: Path) -> None:
-    """They are remembered for a month, because their effect is not known."""
+    """They stay for a month, because their effect is unknown."""
     store = SqlStore(f"sqlite:///{tmp_path}/m.db")
     await store.open()
     assert await claim(store, "k", now=1000, lease=1) == [NEW]
@@ -173,7 +173,7 @@ async def test_keys_that_a_database_would_take_for_equal_differ(tmp_path: Path) 
 
 
 async def test_a_server_that_is_not_there_is_an_error_of_ours(unused_tcp_port: int) -> None:
-    """The handler is not called then; the message comes later."""
+    """The handler is not called then; the message is retried."""
     store = RedisStore(f"redis://127.0.0.1:{unused_tcp_port}/0")
     for work in (store.open(), store.claim(["k"], "a", 1, 1, 1), store.finish(["k"], "a", 1, 1)):
         with pytest.raises(MarkStoreUnavailable):
@@ -207,7 +207,7 @@ async def test_a_database_in_use_is_named(tmp_path: Path) -> None:
     ],
 )
 async def test_a_store_by_its_text(text: str, kind: type) -> None:
-    """One text for each; nothing is opened yet."""
+    """Each kind has one text; no store is opened yet."""
     store = open_store(text)
     assert type(store) is kind
     await store.close()
@@ -217,7 +217,7 @@ async def test_a_store_by_its_text(text: str, kind: type) -> None:
     "text", ["", "memory", "sqlite://", "sqlite:///:memory:", "nosuch://x", "mysql+nodriver://x/y", "redis://x:y/z"]
 )
 def test_a_store_that_cannot_be_meant_is_refused(text: str) -> None:
-    """When it is made, not with the first message."""
+    """The error comes when the store is made, not with the first message."""
     with pytest.raises(ConfigError):
         open_store(text)
 
@@ -231,7 +231,7 @@ def test_a_store_that_cannot_be_meant_is_refused(text: str) -> None:
     ],
 )
 def test_a_missing_library_is_named(text: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it; nothing else of the package needs it."""
+    """The error has the command that installs it; no other part of the package needs it."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"pocketmq\[{extra}\]"):
         open_store(text)
@@ -259,7 +259,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.owners: dict[str, str] = {}
 
     def own(self, keys: list[str]) -> list[str]:
-        """Return the keys as the store knows them in this life."""
+        """Return this life's form of the keys."""
         return [f"{self.life}-{key}" for key in keys]
 
     @rule(ms=st.integers(1, 40))

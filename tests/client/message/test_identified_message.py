@@ -1,4 +1,4 @@
-"""An id that the application chose travels with its message, on every way to send."""
+"""An application's own id travels with its message, however it is sent."""
 
 from typing import Any
 
@@ -32,6 +32,6 @@ async def test_the_id_is_the_callers(broker: Any, topic: str, group: str, ordere
 
 @pytest.mark.parametrize("text", ["", "x" * 32, "a" * 32, "0" * 31, "0" * 33, 7])
 def test_a_bad_id_is_refused(text: Any) -> None:
-    """Only the form that generated ids have."""
+    """Only the form of generated ids is accepted."""
     with pytest.raises(MessageIllegal, match="msg_id"):
         IdentifiedMessage("T", b"x", msg_id=text)

@@ -1,4 +1,4 @@
-"""Receipts and what they share."""
+"""Receipts and their common parts."""
 
 import itertools
 from typing import Any
@@ -46,12 +46,12 @@ def test_ids_that_the_broker_named_are_taken_as_they_are() -> None:
 
 
 def test_without_runs_there_is_no_offset_id() -> None:
-    """Nothing is made up."""
+    """No id is invented."""
     assert Receipt(outcome(store_host=HOST), 0, b"").offset_msg_id == ""
 
 
 def test_durability_says_what_is_true() -> None:
-    """Each status has its own words, and not waiting is not the same as being safe."""
+    """Each status has its own text; a message that did not wait is not called safe."""
     words = {Receipt(outcome(status=status), 0, b"").durability for status in SendStatus}
     words.add(Receipt(outcome(waited=False), 0, b"").durability)
     assert len(words) == 6
@@ -59,7 +59,7 @@ def test_durability_says_what_is_true() -> None:
 
 
 def test_a_possible_duplicate_is_told() -> None:
-    """An attempt before may have been stored too."""
+    """An earlier attempt may have been stored too."""
     assert not Receipt(outcome(), 0, b"ID").duplicate_possible
     receipt = Receipt(outcome(attempts=2, duplicate_possible=True), 0, b"ID")
     assert receipt.duplicate_possible
@@ -67,7 +67,7 @@ def test_a_possible_duplicate_is_told() -> None:
 
 
 def test_only_four_codes_mean_stored() -> None:
-    """Everything else is a failure."""
+    """Every other code is a failure."""
     assert set(STATUS_OF_CODE) == {
         ResponseCode.SUCCESS,
         ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -96,7 +96,7 @@ def test_durability_says_what_the_broker_does() -> None:
 
 @given(st.permutations(list(range(12))), st.sets(st.integers(1, 11)))
 def test_the_receipts_of_a_batch_are_in_its_order(order: list[int], cuts: set[int]) -> None:
-    """Whatever part a message travelled in, its receipt is at its place; indexes and slices work as those of a list."""
+    """In whichever part a message travelled, its receipt is at its place; indexes and slices work as in a list."""
     bounds = [0, *sorted(cuts), 12]
     parts = []
     for start, end in itertools.pairwise(bounds):

@@ -1,4 +1,4 @@
-"""Half messages: copies of the user's, as halves of transactions."""
+"""Half messages: copies of the user's messages."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from pocketmq.common.message import Message
 
 
 def test_a_half_message_is_a_copy_with_a_group() -> None:
-    """All that a message can have beside a delay, and its group."""
+    """It has all fields of the message except a delay, and its group."""
     message = Message(
         "T", b"x", tags="t", keys=("k",), properties={"p": "q"}, flag=3, wait_store_msg_ok=False, sharding_key="s"
     )
@@ -21,6 +21,6 @@ def test_a_half_message_is_a_copy_with_a_group() -> None:
 
 @pytest.mark.parametrize("delay", [{"delay_time_level": 1}, {"delay_time_ms": 1}, {"deliver_time_ms": 1}])
 def test_a_delayed_message_is_no_half(delay: dict[str, int]) -> None:
-    """A transaction cannot hold it."""
+    """A transaction cannot contain it."""
     with pytest.raises(MessageIllegal, match="delayed"):
         HalfMessage(Message("T", b"x", **delay), "g")  # type: ignore[arg-type]

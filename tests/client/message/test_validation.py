@@ -1,4 +1,4 @@
-"""What a producer refuses, and that the error names the field."""
+"""Messages that a producer refuses; the error names the field."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def test_a_bad_topic_is_a_topic_error(topic: str) -> None:
 
 
 def test_plain_or_not() -> None:
-    """Delayed messages and retry topics are sent as RocketMQ does; all else may be built by the client."""
+    """Delayed messages and retry topics are sent in RocketMQ's form; the client may build all others."""
     assert check_message(message(tags="a", keys="k1 k2", sharding_key="s", properties={"x": "y"}), 100)
     assert not check_message(message(delay_time_level=3), 100)
     assert not check_message(message(topic="%RETRY%group"), 100)
@@ -62,7 +62,7 @@ def test_plain_or_not() -> None:
 
 
 def test_every_refusal_is_ours() -> None:
-    """Nothing but PocketMQError comes out, whatever a field holds."""
+    """No other error than PocketMQError is raised, whatever a field holds."""
     for value in (None, 1, b"x", [], {}, object()):
         for field in ("topic", "tags", "keys", "sharding_key", "flag", "delay_time_level", "properties", "body"):
             bad = message()
@@ -85,7 +85,7 @@ def test_every_refusal_is_ours() -> None:
     ],
 )
 def test_times_are_whole_ms_and_only_one_is_given(fields: dict[str, Any], field: str) -> None:
-    """The error names the field; how far ahead a time may lie is the broker's to say."""
+    """The error names the field; the broker decides how far ahead a time may lie."""
     with pytest.raises(MessageIllegal, match=field):
         check_message(Message("t", b"x", **fields), 100)
     assert not check_message(Message("t", b"x", delay_time_ms=0), 100)

@@ -30,7 +30,7 @@ class Faults(NullLog):
 
 
 class FakeInstance(ClientInstance):
-    """An instance without connections, whose time stands still; a route comes when the test gives it to ``found``."""
+    """An instance without connections, on a clock that stands still; a test adds a route with ``found``."""
 
     def __init__(self) -> None:
         self.faults = Faults()
@@ -43,20 +43,20 @@ class FakeInstance(ClientInstance):
         """It counts as started."""
 
     def open_link(self, broker_name: str) -> None:
-        """No broker is connected."""
+        """Do nothing: no broker is connected."""
 
     async def route(self, topic: str, *, timeout_ms: float, for_send: bool = False) -> TopicRoute:
         self.asked += 1
         return await asyncio.shield(self.found)
 
     def know(self, route: TopicRoute) -> None:
-        """Have a route as if it had been looked up before."""
+        """Set a route as if it had been fetched before."""
         self.found.set_result(route)
         self.routes.put(route, self.clock.monotonic_ns())
 
 
 class FakeSender:
-    """Keeps what it gets. ``answer``: what becomes of a whole section at once; None: nothing yet."""
+    """Keeps the sections it gets. ``answer``: what becomes of a whole section at once; None: nothing yet."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -83,7 +83,7 @@ def route_of(*queues: MessageQueue) -> TopicRoute:
 
 
 def pending(body: bytes = b"x", *, oneway: bool = False, deadline_ns: int = 0, **options: Any) -> PendingSend:
-    """Return a send of topic T; one with a deadline has a timeout of its own."""
+    """Return a send of topic T; one with a deadline has its own timeout."""
     future: asyncio.Future[Receipt] | None = None if oneway else asyncio.get_running_loop().create_future()
     message = Message("T", body, **options)
     return PendingSend(message, True, None, oneway, future, 0, deadline_ns, bool(deadline_ns), 1)

@@ -1,4 +1,4 @@
-"""Frames and sections fill and close."""
+"""How frames and sections fill and close."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_a_frame_says_when_it_is_full() -> None:
 
 
 def test_a_section_without_messages_is_not_sent() -> None:
-    """When its only message was refused, a section leaves no trace."""
+    """A section whose only message was refused leaves no trace."""
     accumulator = Accumulator()
     accumulator.begin(section())
     assert accumulator.flush() == []

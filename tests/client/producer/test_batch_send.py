@@ -50,14 +50,14 @@ class World:
 
 
 async def test_messages_without_a_key_travel_in_one_section() -> None:
-    """It may go to any queue, counts as one send, and its attempts are those of ``send``."""
+    """The section may go to any queue, counts as one send, and has the attempts of ``send``."""
     world = World()
     receipts = await world.send(Message("T", b"1"), Message("T", b"2", tags="t"))
     (section,) = world.sender.sections
     assert [message.body for message in section.messages] == [b"1", b"2"]
     assert (section.may_move, section.plain, section.wait, section.attempts_max) == (True, True, True, 3)
     assert (section.permits, len(set(section.uniq_keys))) == (1, 2)
-    assert world.in_flight.sends == 1  # the sender ends that
+    assert world.in_flight.sends == 1  # the sender ends it
     assert len(receipts) == 2
 
 
@@ -79,7 +79,7 @@ async def test_messages_with_a_key_stay_at_its_queue_and_in_order() -> None:
 
 
 async def test_a_batch_larger_than_a_frame_is_cut_into_parts() -> None:
-    """Each has a section of its own, none larger than a frame."""
+    """Each part has a section, none larger than a frame."""
     world = World()
     world.in_flight.bytes_max = 1 << 30
     body = bytes(FRAME_BYTES_TARGET // 3)
@@ -89,7 +89,7 @@ async def test_a_batch_larger_than_a_frame_is_cut_into_parts() -> None:
 
 
 async def test_only_messages_of_one_kind_share_a_section() -> None:
-    """Topics that a plain record cannot carry and messages that do not wait for the disk travel apart."""
+    """Topics that a plain record cannot carry and messages that do not wait for the disk travel separately."""
     world = World()
     await world.send(
         Message("T", b"1"), Message("T", b"2", wait_store_msg_ok=False), Message("T", b"3", properties={"a": "b"})
@@ -99,7 +99,7 @@ async def test_only_messages_of_one_kind_share_a_section() -> None:
 
 @pytest.mark.parametrize(("count", "alike"), [(ALIKE_MIN, True), (ALIKE_MIN - 1, False)])
 async def test_many_messages_that_are_alike_share_their_tags(count: int, alike: bool) -> None:
-    """Then their ids are made together; fewer of them, or one that differs, and each is built by itself."""
+    """Their ids are then made together; with fewer messages, or a different one, each is built separately."""
     world = World()
     await world.send(*[Message("T", b"x", tags="t")] * count)
     await world.send(*[Message("T", b"x", tags="t")] * count, Message("T", b"x", keys="k"))
@@ -109,7 +109,7 @@ async def test_many_messages_that_are_alike_share_their_tags(count: int, alike: 
 
 
 async def test_an_id_of_the_applications_choice_stays() -> None:
-    """In a batch as well."""
+    """This holds in a batch as well."""
     world = World()
     await world.send(IdentifiedMessage("T", b"1", msg_id="A" * 32), Message("T", b"2"))
     (section,) = world.sender.sections
@@ -117,7 +117,7 @@ async def test_an_id_of_the_applications_choice_stays() -> None:
 
 
 async def test_what_no_batch_may_hold_is_named() -> None:
-    """Its place and why; nothing is sent."""
+    """The error has its place and the reason; no message is sent."""
     world = World()
     request = RequestMessage(Message("T", b"x"), "T", {})
     for message, why in (
@@ -131,7 +131,7 @@ async def test_what_no_batch_may_hold_is_named() -> None:
 
 
 async def test_a_part_waits_for_room() -> None:
-    """As long as its timeout, then it says that there is none."""
+    """It waits for its timeout, then raises the error that there is no room."""
     world = World()
     world.in_flight.add(1 << 20, 1, False)
     with pytest.raises(RemotingTooMuchRequestError):
@@ -142,7 +142,7 @@ async def test_a_part_waits_for_room() -> None:
 
 
 async def test_the_error_of_a_part_is_raised() -> None:
-    """After all parts have ended."""
+    """It is raised after all parts have ended."""
     world = World()
     world.sender.answer = error = PocketMQError("refused")
     with pytest.raises(PocketMQError) as caught:
@@ -152,7 +152,7 @@ async def test_the_error_of_a_part_is_raised() -> None:
 
 
 async def test_rows_go_the_same_way() -> None:
-    """Those with a key to its queue, the others to any; each has an id, and receipts are in row order."""
+    """Rows with a key go to its queue, others to any; each has an id, and receipts are in row order."""
     world = World()
     receipts = await world.send_rows(body=[b"1", b"2", b"3"], sharding_key=["k", None, "k"])
     free, keyed = sorted(world.sender.sections, key=lambda section: section.may_move, reverse=True)

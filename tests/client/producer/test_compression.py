@@ -37,7 +37,7 @@ NOISE = os.urandom(9000)
 
 
 async def read(namesrv: str, topic: str) -> list[ReceivedMessage]:
-    """Return what is in a topic now, in the order of its queue."""
+    """Return the present messages of a topic, in the order of its queue."""
     async with PullConsumer(group="look", namesrv=namesrv) as consumer:
         return [message async for message in consumer.stream(topic, start="earliest", stop_at_end=True)]
 
@@ -48,7 +48,7 @@ def first_queue(queues: Any, message: Message) -> Any:
 
 @pytest.mark.parametrize("kind", list(CompressionType))
 async def test_each_type_arrives_and_is_packed_in_the_log(broker: Any, topic: str, kind: CompressionType) -> None:
-    """Large bodies are stored packed with RocketMQ's flags; small and incompressible ones as they are."""
+    """Large bodies are stored compressed with RocketMQ's flags; small and incompressible ones unchanged."""
     bodies = [b"small", TEXT, NOISE, BIG, b"x" * 4095, b"x" * 4096]
     assert len(BIG) >= OFF_LOOP_BYTES[CompressionType.ZLIB]
     async with Producer(group="p", namesrv=broker.namesrv, compress_type=kind) as producer:
@@ -66,7 +66,7 @@ async def test_each_type_arrives_and_is_packed_in_the_log(broker: Any, topic: st
 
 
 async def test_order_holds_while_threads_compress(broker: Any, topic: str) -> None:
-    """Sends of one key keep their order when large bodies, compressed elsewhere, are between small ones."""
+    """Sends of one key keep their order when large bodies, compressed in a thread, are between small ones."""
     async with Producer(group="p", namesrv=broker.namesrv, compress_type="zlib") as producer:
         await producer.send(Message(topic, b"start", sharding_key="k"))
         sends = [
@@ -81,7 +81,7 @@ async def test_order_holds_while_threads_compress(broker: Any, topic: str) -> No
 async def test_a_send_whose_time_ends_while_it_is_compressed_says_so(
     broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends at its own time, the sends behind it go on, and nothing stays counted as in flight."""
+    """It ends at its own time, the sends behind it go on, and none stays counted as in flight."""
     async with Producer(group="p", namesrv=broker.namesrv, compress_type="zlib") as producer:
         await producer.send(Message(topic, b"start"))
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -101,7 +101,7 @@ async def test_a_send_whose_time_ends_while_it_is_compressed_says_so(
 
 
 async def test_no_compression_unless_asked(broker: Any, topic: str) -> None:
-    """A producer without compress_type sends bodies as they are; batches always travel unpacked."""
+    """A producer without compress_type sends bodies unchanged; batches are never compressed."""
     async with Producer(group="p", namesrv=broker.namesrv) as producer:
         await producer.send(Message(topic, TEXT))
     async with Producer(group="p", namesrv=broker.namesrv, compress_type="ZLIB") as producer:
@@ -110,7 +110,7 @@ async def test_no_compression_unless_asked(broker: Any, topic: str) -> None:
 
 
 async def test_half_messages_and_delayed_ones_are_compressed_too(broker: Any, topic: str) -> None:
-    """The broker keeps the packed body and its flags through half topic, timer and delivery."""
+    """The broker keeps the compressed body and its flags through half topic, timer and delivery."""
     async with TransactionProducer("tx", broker.namesrv, check=lambda message: None, compress_type="zlib") as producer:
         await producer.send_in_transaction(Message(topic, TEXT), lambda message: True)
         await producer.send(Message(topic, TEXT, delay_time_ms=1))
@@ -123,7 +123,7 @@ async def test_half_messages_and_delayed_ones_are_compressed_too(broker: Any, to
 
 
 def test_a_rocketmq_send_has_the_flags_and_the_packed_body() -> None:
-    """What a real RocketMQ broker gets; a body that was changed since is not sent in its old form."""
+    """A real RocketMQ broker gets these; a body changed since then is not sent in its old form."""
     compression = Compression("zlib")
     message = Message("T", TEXT)
     send = PendingSend(message, False, None, False, None, 0, 1, False, 1)
@@ -151,13 +151,13 @@ def test_a_rocketmq_send_has_the_flags_and_the_packed_body() -> None:
     ],
 )
 def test_bad_settings_stop_the_producer(options: dict[str, Any]) -> None:
-    """Each is named before anything is sent."""
+    """Each is named before a message is sent."""
     with pytest.raises(ConfigError, match=next(reversed(options))):
         Producer(group="p", namesrv="127.0.0.1:1", **options)
 
 
 async def send_raw(broker: Any, topic: str, bodies: list[tuple[bytes, int]]) -> None:
-    """Store bodies with sysFlags as a client that lies could."""
+    """Store bodies with the sysFlags of a client that lies."""
     async with Producer(group="p", namesrv=broker.namesrv) as producer:
         await producer.send(Message(topic, b"first"), selector=first_queue)
         queue = (await until_known(producer.instance, topic)).write_queues[0]
@@ -217,7 +217,7 @@ async def test_a_damaged_body_does_not_end_a_push_consumer(
 async def test_arrow_unpacks_every_type_and_bounds_what_it_unpacks(
     broker: Any, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Packed and plain rows stand side by side; a pull that would grow beyond the limit is refused with a hint."""
+    """Compressed and plain rows are adjacent; a pull that would grow beyond the limit is refused with a hint."""
     for kind in CompressionType:
         async with Producer(group="p", namesrv=broker.namesrv, compress_type=kind) as producer:
             await producer.send(Message(topic, TEXT), selector=first_queue)

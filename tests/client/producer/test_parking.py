@@ -18,7 +18,7 @@ LONG_S = 60
 
 
 class World:
-    """Parking whose sends end in ``placed``; a stage keeps those without a route if ``keeps``."""
+    """Parked sends, which end in ``placed``; with ``keeps`` a stage keeps those without a route."""
 
     def __init__(self, *, keeps: bool = False) -> None:
         self.instance = FakeInstance()
@@ -50,7 +50,7 @@ class World:
 
 
 async def test_sends_enter_in_order_when_their_route_is_there() -> None:
-    """They are counted as in flight while they wait, one look-up serves all of a topic, and none is left."""
+    """They count as in flight while they wait, one look-up serves all sends of a topic, and none stays behind."""
     world = World()
     world.park(b"1", b"2")
     world.park(b"3", oneway=True)
@@ -63,7 +63,7 @@ async def test_sends_enter_in_order_when_their_route_is_there() -> None:
 
 
 async def test_sends_without_a_route_fail() -> None:
-    """Each with the error of the look-up, after the stages were asked; a oneway send is not offered to them."""
+    """Each fails with the error of the look-up, after the stages were asked; stages do not see oneway sends."""
     world = World()
     first, second = world.park(b"1", b"2")
     world.park(b"3", oneway=True)
@@ -93,7 +93,7 @@ async def test_a_stage_may_keep_what_has_no_route() -> None:
 
 
 async def test_a_send_with_a_time_of_its_own_does_not_wait_longer() -> None:
-    """It ends, or a stage keeps it, while those around it still wait: the stage learns that it is early."""
+    """It ends, or a stage keeps it, while the sends around it still wait: the stage learns that it is early."""
     world = World()
     now_ns = world.instance.time.monotonic_ns()
     world.park(b"1")
@@ -109,7 +109,7 @@ async def test_a_send_with_a_time_of_its_own_does_not_wait_longer() -> None:
 
 
 async def test_a_send_that_a_stage_works_on_holds_those_behind_it() -> None:
-    """Those before it go on; what comes meanwhile waits at the end; then all follow in order."""
+    """Sends before it go on; later ones queue behind it; then all follow in order."""
     world = World()
     world.instance.found.set_result(route_of())
     world.park(b"1")
@@ -134,7 +134,7 @@ async def test_a_send_that_a_stage_works_on_holds_those_behind_it() -> None:
 
 
 async def test_a_stage_whose_work_failed_does_not_stop_the_message() -> None:
-    """It is sent as it is, and the log says so."""
+    """It is sent unchanged, and the log has the error."""
     world = World()
     world.instance.found.set_result(route_of())
     send = pending(b"1")
@@ -147,7 +147,7 @@ async def test_a_stage_whose_work_failed_does_not_stop_the_message() -> None:
 
 
 async def test_a_send_that_cannot_be_placed_ends_with_the_reason() -> None:
-    """A selector that chose nothing, for instance; those behind it are not touched."""
+    """For instance, a selector chose no queue; the sends behind it are not affected."""
     world = World()
     world.refusal = PocketMQError("no such queue")
     (send,) = world.park(b"1")

@@ -77,7 +77,7 @@ async def test_sends_before_the_route_is_known_keep_their_order(
 
 
 async def test_a_sharding_key_has_its_queue(broker: PocketBroker, producer: Producer, topic: str) -> None:
-    """RocketMQ's hash selection, for sends and batches alike."""
+    """RocketMQ's hash chooses it, for sends and batches alike."""
     keys = [f"key-{number}" for number in range(8)]
     single = [await producer.send(Message(topic, b"x", sharding_key=key)) for key in keys]
     batch = await producer.send_batch([Message(topic, b"x", sharding_key=key) for key in keys])
@@ -92,14 +92,14 @@ async def test_a_selector_chooses(broker: PocketBroker, producer: Producer, topi
 
 
 async def test_a_callback_gets_the_receipt(broker: PocketBroker, producer: Producer, topic: str) -> None:
-    """send_nowait returns a future with RocketMQ's asynchronous use."""
+    """send_nowait returns a future, and so covers RocketMQ's asynchronous send."""
     seen = asyncio.get_running_loop().create_future()
     producer.send_nowait(Message(topic, b"x")).add_done_callback(lambda done: seen.set_result(done.result().status))
     assert await seen is SendStatus.SEND_OK
 
 
 async def test_oneway_messages_arrive(broker: PocketBroker, producer: Producer, topic: str) -> None:
-    """No answer comes, yet the broker stores the message."""
+    """The broker stores the message without an answer."""
     await producer.send(Message(topic, b"first"))
     for number in range(5):
         producer.send_oneway(Message(topic, b"%d" % number))
@@ -108,7 +108,7 @@ async def test_oneway_messages_arrive(broker: PocketBroker, producer: Producer, 
 
 
 async def test_a_message_that_does_not_wait_is_stored(broker: PocketBroker, producer: Producer, topic: str) -> None:
-    """Where the broker flushes later its receipt promises as much as others; ``test_durability`` has the rest."""
+    """Where the broker flushes later its receipt promises as much as others; ``test_durability`` covers the rest."""
     waited = await producer.send(Message(topic, b"x"))
     not_waited = await producer.send(Message(topic, b"x", wait_store_msg_ok=False))
     assert waited.durability == not_waited.durability
@@ -137,7 +137,7 @@ async def test_a_batch_comes_back_in_order_over_topics_and_parts(
 
 
 async def test_arrow_rows_go_in_and_come_out(broker: PocketBroker, producer: Producer, topic: str, group: str) -> None:
-    """send_arrow and poll_arrow are inverse over the columns they share."""
+    """send_arrow and poll_arrow are inverse over their common columns."""
     table = pa.table(
         {
             "body": pa.array([b"%d" % number for number in range(500)], pa.binary()),
@@ -218,7 +218,7 @@ async def test_stop_delivers_what_was_sent(broker: PocketBroker, topic: str, gro
 
 
 async def test_a_cancelled_send_disturbs_nobody(broker: PocketBroker, producer: Producer, topic: str) -> None:
-    """The message may arrive; the others' receipts do."""
+    """The message may arrive; the other sends get their receipts."""
     await producer.send(Message(topic, b"x"))
     futures = [producer.send_nowait(Message(topic, b"x")) for _ in range(3)]
     futures[1].cancel()
@@ -294,7 +294,7 @@ async def test_a_fork_is_noticed(broker: PocketBroker, producer: Producer, topic
     await producer.send(Message(topic, b"x"))
     read_end, write_end = os.pipe()
     child = os.fork()
-    if child == 0:  # in the child: nothing of pytest may run
+    if child == 0:  # in the child: no code of pytest may run
         try:
             producer.send_nowait(Message(topic, b"x"))
             answer = b"sent"
@@ -312,7 +312,7 @@ async def test_a_fork_is_noticed(broker: PocketBroker, producer: Producer, topic
 
 
 async def test_another_loop_or_thread_is_refused(producer: Producer, topic: str) -> None:
-    """Nothing is sent; threads have ``pocketmq.client.blocking``."""
+    """No message is sent; threads have ``pocketmq.client.blocking``."""
 
     async def elsewhere() -> None:
         with pytest.raises(WrongLoop):

@@ -1,4 +1,4 @@
-"""Request-reply from the SDK to the SDK, and against scripted brokers where a real one is too kind."""
+"""Request-reply from the SDK to the SDK, and against scripted brokers for answers that a real one does not give."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Echo:
-    """A consumer that replies to each request with ``echo:`` and its body, or does what ``work`` says."""
+    """A consumer that replies to each request with ``echo:`` and its body, or as ``work`` says."""
 
     def __init__(self, namesrv: str, topic: str, group: str, work: Any = None) -> None:
         self.requests: list[ReceivedMessage] = []
@@ -80,7 +80,7 @@ async def make_topic(namesrv: str, topic: str) -> None:
 
 
 async def test_a_request_gets_its_reply(broker: Any, topic: str, group: str) -> None:
-    """Body, tags, properties and correlation come back; many at once each get their own."""
+    """Body, tags, properties and correlation return; of many simultaneous requests each gets its own reply."""
     await make_topic(broker.namesrv, topic)
     async with Producer(group="asker", namesrv=broker.namesrv) as asker, Echo(broker.namesrv, topic, group) as echo:
         reply = await asker.request(Message(topic, b"one", keys="k"), timeout_ms=20_000)
@@ -103,7 +103,7 @@ async def test_a_request_gets_its_reply(broker: Any, topic: str, group: str) -> 
 
 
 async def test_callbacks_and_threads(broker: Any, topic: str, group: str) -> None:
-    """The callback form and the blocking face give the same; a callback that raises harms no other request."""
+    """The callback form and the blocking interface give the same; a callback that raises affects no other request."""
     await make_topic(broker.namesrv, topic)
     async with Producer(group="asker", namesrv=broker.namesrv) as asker, Echo(broker.namesrv, topic, group):
         got: list[Any] = []
@@ -130,7 +130,7 @@ async def test_callbacks_and_threads(broker: Any, topic: str, group: str) -> Non
 
 
 async def test_no_reply_says_what_is_known(broker: Any, topic: str) -> None:
-    """Code 10006, the request's place in the log, and that it is unknown whether it was seen."""
+    """Code 10006, the request's place in the log, and that a consumer may have seen it."""
     await make_topic(broker.namesrv, topic)
     async with Producer(group="asker", namesrv=broker.namesrv) as asker:
         with pytest.raises(NoReply) as caught:
@@ -220,7 +220,7 @@ async def test_waiting_requests_are_bounded(broker: Any, topic: str) -> None:
 
 
 async def test_a_shared_instance_that_was_connected_before_is_known(broker: Any, topic: str, group: str) -> None:
-    """Two producers on one instance, the second started when connections are open: its requests are answered."""
+    """Two producers share an instance, and the second starts after the connections: its requests are answered."""
     await make_topic(broker.namesrv, topic)
     instance = ClientInstance(broker.namesrv)
     async with PullConsumer("looker", instance=instance) as looker, Echo(broker.namesrv, topic, group):
@@ -233,7 +233,7 @@ async def test_a_shared_instance_that_was_connected_before_is_known(broker: Any,
 
 
 async def test_in_a_cluster_the_reply_goes_where_the_request_was(tmp_path: Path, group: str) -> None:
-    """Of two brokers the replier uses the one that the requester is surely connected to."""
+    """Of two brokers the replier uses the one that the requester is connected to."""
     cluster = RealCluster(tmp_path)
     await cluster.start("a", "b")
     try:
@@ -248,7 +248,7 @@ async def test_in_a_cluster_the_reply_goes_where_the_request_was(tmp_path: Path,
 
 
 async def test_large_replies_are_compressed_and_unpacked(broker: Any, topic: str, group: str) -> None:
-    """The pushed reply carries its flags, so the requester reads it like any message."""
+    """The pushed reply carries its flags, so the requester reads it like a message."""
     await make_topic(broker.namesrv, topic)
     text = json.dumps(list(range(3000))).encode()
     async with (
@@ -266,7 +266,7 @@ async def test_large_replies_are_compressed_and_unpacked(broker: Any, topic: str
 
 
 async def test_what_is_no_request_cannot_be_replied_to(broker: Any, topic: str) -> None:
-    """Code 10007, with the property that is missing."""
+    """Code 10007, with the missing property."""
     async with Producer(group="p", namesrv=broker.namesrv) as producer:
         await producer.send(Message(topic, b"x"))
     async with PullConsumer("look", broker.namesrv) as consumer:
@@ -281,7 +281,7 @@ async def test_what_is_no_request_cannot_be_replied_to(broker: Any, topic: str) 
 
 
 async def test_a_request_that_no_broker_confirms_says_so(broker: Any, topic: str, monkeypatch: Any) -> None:
-    """The send's own end of time is no other error than that of the reply."""
+    """The timeout of the send raises the same error as that of the reply."""
     async with Producer(group="asker", namesrv=broker.namesrv) as asker:
 
         def never(message: Message, **options: Any) -> Any:
@@ -301,7 +301,7 @@ def test_a_request_is_never_kept_for_a_resend() -> None:
 
 
 async def test_a_push_of_a_java_broker_is_read_and_a_bad_one_is_answered() -> None:
-    """Java writes addresses as /ip:port; a malformed address, or no reply, does no harm."""
+    """Java writes addresses as /ip:port; a malformed address, or an unknown reply, causes no harm."""
     instance = ClientInstance("127.0.0.1:1")
     table = ReplyTable(instance)
     future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""The one place where sections are made."""
+"""The one place that makes sections."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +18,7 @@ QUEUE = MessageQueue("T", "b", 0)
 
 
 class World:
-    """Sections whose sender only notes what it gets."""
+    """Sections whose sender only records them."""
 
     def __init__(self) -> None:
         self.sent: list[Section] = []
@@ -50,7 +50,7 @@ class World:
 
 
 async def test_a_whole_section_is_one_send_in_flight_and_a_resend_is_none() -> None:
-    """What the durable retry resends is bounded by limits of its own."""
+    """Messages that the durable retry resends count against its own limits."""
     world = World()
     first = world.sections.send(world.section())
     assert world.in_flight.sends == 1
@@ -63,13 +63,13 @@ async def test_a_whole_section_is_one_send_in_flight_and_a_resend_is_none() -> N
 
 
 async def test_a_oneway_section_has_one_attempt() -> None:
-    """No caller learns of a failure, so nothing is tried again."""
+    """No caller learns of a failure, so there is no retry."""
     assert World().section(oneway=True).attempts_max == 1
     assert World().section().attempts_max == 3
 
 
 async def test_a_producer_that_was_stopped_sends_no_section() -> None:
-    """It says so, and nothing is counted."""
+    """It raises an error, and counts no send."""
     world = World()
     world.running = False
     with pytest.raises(NotStarted):

@@ -23,7 +23,7 @@ def test_a_key_has_one_queue(key: Any, count: Any) -> None:
 
 
 def test_hash_selection_is_java_s() -> None:
-    """|hashCode % size| as Java computes it, negative hashes too."""
+    """|hashCode % size| as Java computes it, also for negative hashes."""
     queues = [MessageQueue("T", "a", number) for number in range(7)]
     assert select_by_hash("polygenelubricants", queues).queue_id == 2147483648 % 7  # hashCode is -2^31
     assert select_by_hash("Aa", queues) == select_by_hash("BB", queues) == queues[2112 % 7]
@@ -37,7 +37,7 @@ def test_a_users_function_returns_a_queue_or_an_index() -> None:
 
 @pytest.mark.parametrize("answer", [None, 4, -1, True, "a", MessageQueue("T", "c", 0), 1.0])
 def test_anything_else_from_a_users_function_is_refused(answer: Any) -> None:
-    """A wrong answer names itself; nothing is sent."""
+    """The error has the wrong value; no message is sent."""
     with pytest.raises(SelectorFailed):
         select_by_user(lambda queues, message: answer, QUEUES, MESSAGE)
 

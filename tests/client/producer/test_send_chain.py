@@ -23,7 +23,7 @@ ERROR = PocketMQError("send failed")
 
 
 class Noted(SendStage):
-    """Notes its life in a list that several share; ``fails``: at its start."""
+    """Records its life in a list shared by several; ``fails``: at its start."""
 
     def __init__(self, name: str, seen: list[str], *, fails: bool = False) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Noted(SendStage):
 
 
 class Keeping(SendStage):
-    """Takes over all that ``wants`` says; what it was offered is in ``offered``."""
+    """Takes over every send that ``wants`` selects; ``offered`` has all sends that it saw."""
 
     def __init__(self, *, wants: bool = True, keeps_order: bool = True, faulty: bool = False) -> None:
         self.wants = wants
@@ -74,7 +74,7 @@ class Keeping(SendStage):
 
 
 class Waiting(SendStage):
-    """Lets each message wait for a future of its own."""
+    """Lets each message wait for its own future."""
 
     body_bytes_max = 10
 
@@ -92,7 +92,7 @@ def chain_of(*stages: SendStage, log: Any = None) -> SendChain:
 
 
 def test_what_no_stage_overrides_is_not_called() -> None:
-    """No stage, or stages that override nothing: no hook, and the short path is as wide as without."""
+    """Without stages, or with stages that override no method, there is no hook, and the short path stays as wide."""
     for stages in ((), (SendStage(), SendStage())):
         chain = chain_of(*stages)
         hooks = chain.hooks(100)
@@ -102,7 +102,7 @@ def test_what_no_stage_overrides_is_not_called() -> None:
 
 
 def test_a_producer_without_stages_has_no_hook() -> None:
-    """Neither its way in nor its sender has anything to call."""
+    """Neither its submission nor its sender has a hook to call."""
     producer = Producer("none", instance=ClientInstance("127.0.0.1:1"), stages=[SendStage()])
     hooks = producer._submission._hooks
     assert (hooks.enter, hooks.take, hooks.place, hooks.unrouted) == (None,) * 4
@@ -110,13 +110,13 @@ def test_a_producer_without_stages_has_no_hook() -> None:
 
 
 def test_the_short_path_is_as_narrow_as_the_strictest_stage() -> None:
-    """And never wider than the largest message."""
+    """It is never wider than the largest message."""
     assert chain_of(SendStage(), Waiting()).hooks(100).body_bytes_max == 10
     assert chain_of(Waiting()).hooks(5).body_bytes_max == 5
 
 
 async def test_a_send_is_ready_when_all_stages_are() -> None:
-    """Each may let it wait; it waits for all of them."""
+    """Each stage may let it wait; it waits for all of them."""
     stages = Waiting(), Waiting()
     enter = chain_of(*stages).hooks(100).enter
     assert enter is not None
@@ -131,14 +131,14 @@ async def test_a_send_is_ready_when_all_stages_are() -> None:
 
 
 async def test_a_single_hook_is_the_stage_s_own_method() -> None:
-    """Nothing stands between the producer and the stage."""
+    """The producer calls the stage's method directly."""
     stage = Keeping()
     hooks = chain_of(SendStage(), stage).hooks(100)
     assert (hooks.take, hooks.place) == (stage.take, stage.place)
 
 
 async def test_the_first_stage_that_takes_a_send_has_it() -> None:
-    """Those behind it are not asked."""
+    """The stages behind it are not asked."""
     first, second, third = Keeping(wants=False), Keeping(), Keeping()
     chain = chain_of(first, second, third)
     hooks = chain.hooks(100)
@@ -155,7 +155,7 @@ async def test_the_first_stage_that_takes_a_send_has_it() -> None:
 
 
 def test_only_a_stage_that_keeps_order_is_offered_sends_before_they_fail() -> None:
-    """The durable retry without ``order_by_key`` costs a send nothing."""
+    """The durable retry without ``order_by_key`` costs a send no call."""
     chain = chain_of(Keeping(keeps_order=False))
     hooks = chain.hooks(100)
     assert (hooks.take, hooks.place, chain.keeps_order) == (None, None, False)
@@ -164,7 +164,7 @@ def test_only_a_stage_that_keeps_order_is_offered_sends_before_they_fail() -> No
 
 
 async def test_a_faulty_stage_takes_nothing_over() -> None:
-    """It is logged, and the next one is asked: no caller may wait for ever."""
+    """It is logged, and the next stage is asked: no caller may wait for ever."""
     log, next_one = Faults(), Keeping()
     chain = chain_of(Keeping(faulty=True), next_one, log=log)
     section: Any = SimpleNamespace()
@@ -177,7 +177,7 @@ async def test_a_faulty_stage_takes_nothing_over() -> None:
 
 
 async def test_stages_begin_in_order_and_end_in_reverse() -> None:
-    """Each is attached before any starts; a second stop finds nothing."""
+    """Each is attached before any starts; a second stop does nothing."""
     seen: list[str] = []
     producer = Producer(
         "life", instance=ClientInstance("127.0.0.1:1"), stages=[Noted("a", seen)], durable_retry=Noted("b", seen)
@@ -191,7 +191,7 @@ async def test_stages_begin_in_order_and_end_in_reverse() -> None:
 
 
 async def test_a_stage_that_does_not_start_keeps_the_producer_from_starting() -> None:
-    """What has begun is stopped, the failed one included; those behind it have not begun."""
+    """Started stages are stopped, the failed one included; later ones have not started."""
     seen: list[str] = []
     stages = [Noted("a", seen), Noted("b", seen, fails=True), Noted("c", seen)]
     producer = Producer("life", instance=ClientInstance("127.0.0.1:1"), stages=stages)
@@ -204,7 +204,7 @@ async def test_a_stage_that_does_not_start_keeps_the_producer_from_starting() ->
 
 
 async def test_an_order_that_a_stage_keeps_holds_for_batches() -> None:
-    """With sharding keys they are sent message by message, and the stage is offered each."""
+    """With sharding keys they are sent one by one, and the stage is offered each."""
 
     class Holding(Keeping):
         def attach(self, port: SendPort) -> None:

@@ -1,4 +1,4 @@
-"""The inner face of a producer."""
+"""The inner interface of a producer."""
 
 import random
 from typing import Any
@@ -20,7 +20,7 @@ MS = 1_000_000
 
 
 class World:
-    """A port whose producer sends nowhere."""
+    """A port whose producer sends no bytes."""
 
     def __init__(self) -> None:
         self.instance = FakeInstance()
@@ -35,7 +35,7 @@ class World:
 
 
 async def test_messages_travel_as_one_section_past_the_stages() -> None:
-    """With the producer's time and attempts; what the stage holds has limits of its own, so it is not in flight."""
+    """They have the producer's time and attempts; they are not in flight, because a stage has its own limits."""
     world = World()
     messages = [Message("T", b"1", wait_store_msg_ok=False), Message("T", b"2", wait_store_msg_ok=False)]
     receipts = await world.port.send(messages, QUEUES[1], plain=True, may_move=False)
@@ -48,7 +48,7 @@ async def test_messages_travel_as_one_section_past_the_stages() -> None:
 
 
 async def test_a_section_may_have_ids_times_and_attempts_of_its_own() -> None:
-    """As a resend has, which must not look like a new message."""
+    """A resend needs them, because it must not look like a new message."""
     world = World()
     world.port.send(
         [Message("T", b"1")],
@@ -66,7 +66,7 @@ async def test_a_section_may_have_ids_times_and_attempts_of_its_own() -> None:
 
 @pytest.mark.parametrize(("wait", "expected"), [(None, True), (True, True), (False, False)])
 async def test_rows_say_by_an_argument_whether_they_wait_for_the_disk(wait: bool | None, expected: bool) -> None:
-    """They have no messages to ask."""
+    """Rows have no messages with such a setting."""
 
     class Rows:
         size_bytes = 1
@@ -95,7 +95,7 @@ async def test_a_send_that_a_stage_has_taken_counts_until_it_is_settled() -> Non
 
 
 async def test_the_port_finds_a_route_and_a_queue() -> None:
-    """As a send without a key would."""
+    """They are those of a send without a key."""
     world = World()
     world.instance.know(route_of(QUEUES[2]))
     route = await world.port.route("T")
@@ -103,7 +103,7 @@ async def test_the_port_finds_a_route_and_a_queue() -> None:
 
 
 async def test_a_single_message_goes_the_way_of_all() -> None:
-    """``send_nowait`` checks it and puts it into the section of its turn; nothing is sent after the stop."""
+    """``send_nowait`` checks it and puts it into the section of its turn; after the stop it raises."""
     world = World()
     world.instance.know(route_of())
     future = world.port.send_nowait(Message("T", b"x"))

@@ -1,4 +1,4 @@
-"""Stages of a producer: what they see, and that a producer without them does nothing for them."""
+"""Stages of a producer: their calls, and a producer without them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pocketmq.common.errors import Cause
 
 
 class Seeing(SendStage):
-    """Notes what it sees, as a stage that writes spans would; ``faulty``: raises at the end of each section."""
+    """Records its calls, as a stage that writes spans would; ``faulty``: raises at the end of each section."""
 
     body_bytes_max = 0
 
@@ -49,7 +49,7 @@ class Seeing(SendStage):
 
 
 class Stamping(SendStage):
-    """Puts a property into each message and lets it wait a turn, as a stage that signs elsewhere would."""
+    """Puts a property into each message and delays it by a turn, as a stage that signs elsewhere would."""
 
     body_bytes_max = 0
 
@@ -61,7 +61,7 @@ class Stamping(SendStage):
 
 
 async def test_a_stage_sees_each_send_enter_leave_and_end(broker: Any, topic: str) -> None:
-    """Its start, the message, its section, the receipts, a batch as one, its stop; nothing of it is in the producer."""
+    """It sees its start, the message, its section, the receipts, a batch as one call, and its stop."""
     stage = Seeing()
     async with Producer("seen", broker.namesrv, stages=[stage]) as producer:
         await producer.send(Message(topic, b"one"))
@@ -75,7 +75,7 @@ async def test_a_stage_sees_each_send_enter_leave_and_end(broker: Any, topic: st
 
 
 async def test_a_stage_sees_a_failed_section_with_its_error(broker: Any, topic: str) -> None:
-    """The batch's future ends with the error that its caller gets."""
+    """The batch's future ends with the caller's error."""
     stage = Seeing()
     async with Producer("failed", broker.namesrv, stages=[stage], retry_times_when_send_failed=0) as producer:
         await producer.send(Message(topic, b"route"))
@@ -91,14 +91,14 @@ async def test_a_stage_sees_a_failed_section_with_its_error(broker: Any, topic: 
 
 
 async def test_the_fault_of_a_stage_is_no_fault_of_the_send(broker: Any, topic: str) -> None:
-    """What it raises is logged; receipts come, and nothing stays counted."""
+    """Its error is logged; receipts arrive, and no send stays counted."""
     async with Producer("faulty", broker.namesrv, stages=[Seeing(faulty=True)]) as producer:
         await producer.send(Message(topic, b"one"))
         assert producer.in_flight_bytes == 0
 
 
 async def test_stages_that_need_time_keep_the_order_of_their_topic(broker: Any, topic: str) -> None:
-    """Two of them: a message leaves when both are ready, those behind it wait, and it carries what they added."""
+    """There are two: a message leaves when both are ready, later ones wait, and it carries what they added."""
     async with Producer("stamped", broker.namesrv, stages=[Stamping(), Stamping()]) as producer:
         messages = [Message(topic, b"%d" % number, sharding_key="k") for number in range(5)]
         receipts = await asyncio.gather(*[producer.send_nowait(message) for message in messages])
@@ -108,7 +108,7 @@ async def test_stages_that_need_time_keep_the_order_of_their_topic(broker: Any, 
 
 
 def test_the_stage_of_the_documents_counts_failed_messages() -> None:
-    """The block in docs/architecture.md runs as it stands, and does what it says."""
+    """The block in docs/architecture.md runs unchanged and counts."""
     text = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text()
     block = text.partition("### Stages of a producer")[2].partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from tests.client.producer.producer_fakes import QUEUES, FakeInstance, FakeSende
 
 
 class World:
-    """The way in of a producer whose sender only keeps the frames; ``asked`` is what the hooks were asked."""
+    """The submission of a producer whose sender only keeps the frames; ``asked`` has the hooks' calls."""
 
     def __init__(self, *, known: bool = True, takes: str = "", **options: Any) -> None:
         self.instance = instance = FakeInstance()
@@ -58,7 +58,7 @@ class World:
 
 
 async def test_sends_of_a_turn_share_a_section_and_leave_at_its_end() -> None:
-    """Not before; then they count as in flight."""
+    """They leave then, not before, and count as in flight."""
     world = World()
     world.send(b"1")
     world.send(b"2")
@@ -80,13 +80,13 @@ async def test_a_full_frame_leaves_at_once() -> None:
 
 
 async def test_what_differs_travels_apart() -> None:
-    """Oneway sends, keys, timeouts of their own, and messages that do not wait for the disk."""
+    """Oneway sends, keys, different timeouts, and messages that do not wait for the disk."""
     world = World()
     world.send()
     world.send(oneway=True)
     world.send(sharding_key="k")
     world.send(timeout_ms=100)
-    world.send(timeout_ms=101)  # ends with the one before it
+    world.send(timeout_ms=101)  # it ends with the previous one
     world.send(wait_store_msg_ok=False)
     await asyncio.sleep(0)
     by_kind = sorted((s.oneway, s.may_move, s.wait, s.deadline_ns - s.started_ns, s.count) for s in world.sections)
@@ -102,7 +102,7 @@ async def test_what_differs_travels_apart() -> None:
 
 
 async def test_stages_are_asked_in_the_order_of_the_way() -> None:
-    """``enter`` for all, ``take`` before the route, ``place`` for those with a queue; never for oneway sends."""
+    """``enter`` for all, ``take`` before the route, ``place`` with a queue; never for oneway sends."""
     world = World()
     queue = select_by_hash("k", QUEUES)
     world.send()
@@ -113,7 +113,7 @@ async def test_stages_are_asked_in_the_order_of_the_way() -> None:
 
 @pytest.mark.parametrize("takes", ["take", "place"])
 async def test_what_a_stage_has_taken_is_not_sent(takes: str) -> None:
-    """It opens no section and is not counted here."""
+    """It opens no section and does not count."""
     world = World(takes=takes)
     world.send(sharding_key="k")
     await asyncio.sleep(0)
@@ -121,7 +121,7 @@ async def test_what_a_stage_has_taken_is_not_sent(takes: str) -> None:
 
 
 async def test_a_send_without_a_route_is_parked_and_no_later_one_overtakes_it() -> None:
-    """Both leave when the route is there."""
+    """Both leave when the route is known."""
     world = World(known=False)
     world.send(b"1")
     world.instance.routes.put(route_of(), world.instance.clock.monotonic_ns())
@@ -149,7 +149,7 @@ async def test_no_room_is_said_at_once_or_waited_for() -> None:
 
 
 async def test_half_messages_share_sections_of_their_own() -> None:
-    """The second takes the short way; one with an immunity of its own travels by itself."""
+    """The second one takes the short path; one with its own immunity travels alone."""
     world = World()
     for immunity in (None, None, 30):
         world.way.send_half(HalfMessage(Message("T", b"x"), "g", immunity), None, None)
@@ -164,7 +164,7 @@ async def test_half_messages_share_sections_of_their_own() -> None:
 
 
 async def test_nothing_is_sent_before_the_start_or_with_an_impossible_timeout() -> None:
-    """Each says so."""
+    """Each raises an error."""
     world = World()
     with pytest.raises(ConfigError, match="timeout_ms"):
         world.send(timeout_ms=0)

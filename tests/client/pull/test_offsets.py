@@ -17,7 +17,7 @@ OTHER = MessageQueue("T", "b", 1)
 
 
 def test_only_changes_are_persisted_and_a_change_during_that_stays_dirty() -> None:
-    """What moved on while it was written is written again."""
+    """An offset that moved during the write is written again."""
     table = OffsetTable()
     table.loaded(OTHER, 3)
     table.update(QUEUE, 5)
@@ -36,13 +36,13 @@ def test_only_changes_are_persisted_and_a_change_during_that_stays_dirty() -> No
 
 @pytest.mark.parametrize("bad", [-1, 1.0, "1", None, True, 1 << 63])
 def test_what_is_no_offset_is_refused(bad: Any) -> None:
-    """Negative numbers, other types, and numbers over 63 bits."""
+    """Such as negative numbers, other types, and numbers over 63 bits."""
     with pytest.raises(OffsetIllegal):
         check_offset(bad)
 
 
 def test_start_positions() -> None:
-    """Words stand for themselves, times become ms, all else is refused."""
+    """Words are used as they are, times become ms, other values are refused."""
     assert start_timestamp_ms("earliest") is start_timestamp_ms("committed") is None
     assert start_timestamp_ms(1_700_000_000_000) == 1_700_000_000_000
     assert start_timestamp_ms(datetime.datetime(1970, 1, 2, tzinfo=datetime.UTC)) == 86_400_000
@@ -54,7 +54,7 @@ def test_start_positions() -> None:
 
 @given(st.dictionaries(st.tuples(st.text("ab", min_size=1), st.integers(0, 9)), st.integers(0, 1 << 62), max_size=5))
 def test_a_broadcast_file_gives_back_what_was_saved(tmp_path_factory: Any, offsets: Any) -> None:
-    """Saved offsets are read by the next start."""
+    """The next start reads the saved offsets."""
     file = BroadcastOffsetFile(tmp_path_factory.mktemp("offsets") / "group")
     table = {MessageQueue(topic, "b", number): offset for (topic, number), offset in offsets.items()}
     file.save(table.items())
@@ -62,7 +62,7 @@ def test_a_broadcast_file_gives_back_what_was_saved(tmp_path_factory: Any, offse
 
 
 def test_a_damaged_broadcast_file_falls_back_to_the_one_before(tmp_path: Path) -> None:
-    """Damage costs one save, never the start of the consumer."""
+    """Damage costs one save, but never the consumer's start."""
     file = BroadcastOffsetFile(tmp_path)
     assert file.load() == {}
     file.save([(QUEUE, 1)])

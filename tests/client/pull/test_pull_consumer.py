@@ -27,7 +27,7 @@ async def consumer(broker: PocketBroker, group: str) -> AsyncIterator[Any]:
 
 
 async def fill(producer: Producer, topic: str, count: Any, **fields: Any) -> Any:
-    """Send numbered bodies, one sharding key a quarter, so that every queue of the four may get some."""
+    """Send numbered bodies, a quarter with each sharding key, so that all four queues may get some."""
     messages = [Message(topic, b"%d" % number, sharding_key=f"s{number % 11}", **fields) for number in range(count)]
     receipts = await producer.send_batch(messages)
     await until_known(producer.instance, topic)
@@ -39,7 +39,7 @@ def numbers_of(messages: Any) -> Any:
 
 
 async def test_poll_reads_on_where_it_stopped(producer: Producer, consumer: PullConsumer, topic: str) -> None:
-    """Every message once, whatever the size of the polls; then none."""
+    """Every message arrives once, whatever the size of the polls; then none."""
     await fill(producer, topic, 100)
     got: list[Any] = []
     while len(got) < 100:
@@ -51,7 +51,7 @@ async def test_poll_reads_on_where_it_stopped(producer: Producer, consumer: Pull
 
 
 async def test_poll_waits_for_a_message(producer: Producer, consumer: PullConsumer, topic: str) -> None:
-    """A held pull is answered when something comes, long before its timeout."""
+    """A held pull is answered when a message arrives, long before its timeout."""
     await fill(producer, topic, 1)
     assert len(await consumer.poll(topic, timeout_ms=5_000)) == 1
     waiting = asyncio.create_task(consumer.poll(topic, timeout_ms=60_000))
@@ -65,7 +65,7 @@ async def test_poll_waits_for_a_message(producer: Producer, consumer: PullConsum
 async def test_commit_and_committed(
     broker: PocketBroker, producer: Producer, consumer: PullConsumer, topic: str, numbers: Iterator[int]
 ) -> None:
-    """Committed offsets are where the next consumer of the group goes on."""
+    """The next consumer of the group continues at the committed offsets."""
     await fill(producer, topic, 40)
     queues = await consumer.queues(topic)
     assert [await consumer.committed(queue) for queue in queues] == [None] * 4
@@ -83,7 +83,7 @@ async def test_commit_and_committed(
 
 
 async def test_seek(producer: Producer, consumer: PullConsumer, topic: str) -> None:
-    """To the ends, to an offset, to a time, and back to what was committed."""
+    """It seeks the ends, an offset, a time, and the committed offset."""
     await fill(producer, topic, 20)
     await consumer.seek(topic, "latest")
     assert await consumer.poll(topic, timeout_ms=0) == []
@@ -103,7 +103,7 @@ async def test_seek(producer: Producer, consumer: PullConsumer, topic: str) -> N
 
 
 async def test_an_offset_outside_the_queue_is_corrected(producer: Producer, consumer: PullConsumer, topic: str) -> None:
-    """A position beyond the end goes back to it, and nothing is lost after that."""
+    """A position beyond the end returns to the end, and no later message is lost."""
     await fill(producer, topic, 3)
     for queue in await consumer.queues(topic):
         await consumer.seek_offset(queue, 1_000_000)
@@ -115,7 +115,7 @@ async def test_an_offset_outside_the_queue_is_corrected(producer: Producer, cons
 async def test_consume_from_where_without_a_committed_offset(
     broker: PocketBroker, producer: Producer, topic: str, numbers: Iterator[int]
 ) -> None:
-    """The last offset skips what is there; the first, which is the default, does not."""
+    """The last offset skips present messages; the first, which is the default, does not."""
     await fill(producer, topic, 5)
     last = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     async with PullConsumer(f"g{next(numbers)}", broker.namesrv, consume_from_where=last) as consumer:
@@ -125,7 +125,7 @@ async def test_consume_from_where_without_a_committed_offset(
 
 
 async def test_tags_filter_polls_streams_and_columns(producer: Producer, consumer: PullConsumer, topic: str) -> None:
-    """Only wanted tags come, compared as text: these two collide as Java hashes."""
+    """Only matching tags arrive, compared as text: these two have the same Java hash."""
     await producer.send_batch([Message(topic, b"%d" % n, tags="Aa" if n % 2 else "BB") for n in range(20)])
     await until_known(producer.instance, topic)
     assert numbers_of(await consumer.poll(topic, max_messages=100, tags="Aa")) == list(range(1, 20, 2))
@@ -149,7 +149,7 @@ async def test_stream_to_the_end(producer: Producer, consumer: PullConsumer, top
 async def test_stream_stops_at_the_end_that_was_there_at_its_start(
     producer: Producer, consumer: PullConsumer, topic: str
 ) -> None:
-    """What is sent meanwhile belongs to the next stream."""
+    """Messages sent meanwhile belong to the next stream."""
     await fill(producer, topic, 50)
     got: list[Any] = []
     async for message in consumer.stream(topic, start="earliest", stop_at_end=True):
@@ -165,7 +165,7 @@ async def test_stream_follows_and_commits(
     consumer: PullConsumer,
     topic: str,
 ) -> None:
-    """Without an end it waits for more; commit in the loop includes the present message."""
+    """Without an end it waits for more messages; a commit in the loop includes the present message."""
     await fill(producer, topic, 3)
     stream = consumer.stream(topic, start="earliest")
     got = [await anext(stream) for _ in range(3)]
@@ -191,7 +191,7 @@ async def test_stream_from_a_time(producer: Producer, consumer: PullConsumer, to
 
 
 async def test_stream_batches_hands_out_lists(producer: Producer, consumer: PullConsumer, topic: str) -> None:
-    """The same messages, one list a pull."""
+    """One list per pull, with the same messages."""
     await fill(producer, topic, 300)
     lists = [batch async for batch in consumer.stream_batches(topic, start="earliest", stop_at_end=True)]
     assert numbers_of([message for batch in lists for message in batch]) == list(range(300))
@@ -218,7 +218,7 @@ async def test_poll_arrow_reads_on_and_keeps_to_its_limit(
 
 
 async def test_a_stream_outlives_a_broker_restart(topic: str, group: str) -> None:
-    """Errors that may pass are waited out."""
+    """Temporary errors are waited out."""
     from pocketmq.testing.broker import PocketBroker
 
     with PocketBroker() as broker:
@@ -243,7 +243,7 @@ async def test_a_stream_outlives_a_broker_restart(topic: str, group: str) -> Non
 
 
 async def test_misuse_is_told(broker: PocketBroker, consumer: PullConsumer, topic: str) -> None:
-    """Unknown topics, wrong numbers, a consumer that is not running."""
+    """Unknown topics, wrong numbers, a consumer that does not run."""
     with pytest.raises(NoRoute, match=topic):
         await consumer.poll(topic)
     with pytest.raises(NoRoute):

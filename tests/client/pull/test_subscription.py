@@ -9,7 +9,7 @@ from pocketmq.client.pull.subscription import parse_subscription
 
 
 def test_expressions() -> None:
-    """Stars and blanks mean everything; tags are trimmed and hashed as Java does."""
+    """A star or a blank text selects all messages; tags are trimmed and hashed as in Java."""
     assert parse_subscription("T", "*", 1).tags == parse_subscription("T", " ", 1).tags == frozenset()
     parsed = parse_subscription("T", " A || B||A ", 7)
     assert parsed.tags == {"A", "B"}
@@ -22,6 +22,6 @@ def test_expressions() -> None:
 
 @pytest.mark.parametrize("bad", ["||", "A | B", None, "a || " * 5000, "||".join(map(str, range(1001)))])
 def test_what_cannot_be_a_filter_is_refused(bad: Any) -> None:
-    """No tag, a single bar, too long, too many, no text."""
+    """No tag, a single bar, too long, too many, not a text."""
     with pytest.raises(SubscriptionIllegal):
         parse_subscription("T", bad, 1)

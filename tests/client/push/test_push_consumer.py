@@ -56,7 +56,7 @@ async def until_committed(broker: PocketBroker, group: str, topic: str, count: i
 async def test_every_message_reaches_the_handler_and_is_committed(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Messages sent before and after the start; the offsets are at the broker after the stop."""
+    """Messages from before and after the start arrive; after the stop the broker has the offsets."""
     await fill(producer, topic, 200)
     got: list[Any] = []
     consumer = consumer_of(broker, group + "c")
@@ -74,7 +74,7 @@ async def test_every_message_reaches_the_handler_and_is_committed(
 
 
 async def test_plain_functions_run_in_threads(broker: PocketBroker, producer: Producer, topic: str, group: str) -> None:
-    """A handler may block; it never runs in the event loop's thread."""
+    """A handler may block; it never runs in the thread of the event loop."""
     await fill(producer, topic, 30)
     threads = []
     consumer = consumer_of(broker, group + "c", concurrency=3)
@@ -130,7 +130,7 @@ async def test_a_failed_message_is_tried_again_and_holds_the_commit(
 async def test_a_handler_that_is_cancelled_from_inside_has_failed(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """It awaited something that somebody cancelled: the message is tried again, and the worker lives on."""
+    """It awaited an operation that was cancelled: the message is retried, and the worker survives."""
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(10)])
     done: list[bytes] = []
     attempts = 0
@@ -152,7 +152,7 @@ async def test_a_handler_that_is_cancelled_from_inside_has_failed(
 async def test_handlers_may_stop_their_consumer(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Several at once too: they do not wait for each other."""
+    """This works for several at once: they do not wait for each other."""
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(50)])
     consumer = consumer_of(broker, group + "c", concurrency=10)
 
@@ -166,7 +166,7 @@ async def test_handlers_may_stop_their_consumer(
 
 
 async def test_a_group_shares_the_queues(broker: PocketBroker, producer: Producer, topic: str, group: str) -> None:
-    """Two consumers have all queues between them, none twice; one that leaves gives its queues back."""
+    """Two consumers have all queues between them, none twice; a leaving consumer releases its queues."""
     await fill(producer, topic, 4)
     got: list[Any] = []
     consumers = [consumer_of(broker, group + "c") for _ in range(2)]
@@ -186,7 +186,7 @@ async def test_a_group_shares_the_queues(broker: PocketBroker, producer: Produce
 async def test_broadcast_gives_everybody_everything(
     broker: PocketBroker, producer: Producer, topic: str, group: str, tmp_path: Path
 ) -> None:
-    """Each consumer reads all queues, keeps its offsets in a file, and goes on from there."""
+    """Each consumer reads all queues, keeps its offsets in a file, and continues there."""
     await fill(producer, topic, 20)
     got: dict[int, list[int]] = {0: [], 1: []}
 
@@ -210,7 +210,7 @@ async def test_broadcast_gives_everybody_everything(
 async def test_stop_waits_for_running_handlers(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """What a handler began is finished and committed; what was not begun is not."""
+    """A running handler finishes and its message is committed; waiting messages are not."""
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(10)])
     begun, ended, release = [], [], asyncio.Event()
     consumer = consumer_of(broker, group + "c", concurrency=2)
@@ -254,7 +254,7 @@ async def test_a_handler_that_never_ends_does_not_hold_the_stop(
 async def test_run_ends_with_stop_and_with_cancellation(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Both leave nothing behind."""
+    """Neither leaves tasks behind."""
     await fill(producer, topic, 1)
     for end in ("stop", "cancel"):
         got: list[Any] = []
@@ -277,7 +277,7 @@ async def test_run_ends_with_stop_and_with_cancellation(
 async def test_a_topic_that_comes_later_is_consumed(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Subscribing before the topic exists is fine."""
+    """A consumer may subscribe before the topic exists."""
     got: list[Any] = []
     consumer = consumer_of(broker, group + "c")
     consumer.subscribe(topic)(got.append)
@@ -288,7 +288,7 @@ async def test_a_topic_that_comes_later_is_consumed(
 
 
 async def test_the_limits_pause_the_pull(broker: PocketBroker, producer: Producer, topic: str, group: str) -> None:
-    """No more than the limits allow is in hand while handlers stand still; then all comes."""
+    """Messages in hand stay within the limits while handlers hang; then all arrive."""
     from pocketmq.client.handlers.process_queue import ProcessLimits
 
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(1500)])
@@ -309,7 +309,7 @@ async def test_the_limits_pause_the_pull(broker: PocketBroker, producer: Produce
 
 
 def test_misuse_is_told(broker: PocketBroker) -> None:
-    """Settings and subscriptions that cannot be."""
+    """Impossible settings and subscriptions are refused."""
     for wrong in ({"message_model": "both"}, {"concurrency": 0}, {"rebalance_interval_ms": 0}):
         with pytest.raises(ConfigError):
             PushConsumer("g", broker.namesrv, **wrong)
@@ -325,6 +325,6 @@ def test_misuse_is_told(broker: PocketBroker) -> None:
 
 
 async def test_without_a_subscription_there_is_nothing_to_run(broker: PocketBroker) -> None:
-    """Told at the start."""
+    """The start raises the error."""
     with pytest.raises(SubscriptionIllegal, match="no topic"):
         await PushConsumer("g", broker.namesrv).run()

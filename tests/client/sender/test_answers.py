@@ -1,4 +1,4 @@
-"""What an answer means for the sections of its request, without a broker."""
+"""The meaning of an answer for the sections of its request, without a broker."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ CONNECTION = BrokerConnection("b", "127.0.0.1:1", CHANNEL, Announcement(cluster=
 
 
 class Owner:
-    """Notes what became of each section."""
+    """Records the result of each section."""
 
     def __init__(self) -> None:
         self.stored: dict[int, SectionOutcome] = {}
@@ -60,7 +60,7 @@ def answer(code: int, results: list[Any], remark: str = "") -> Response:
 
 
 def test_each_section_has_the_result_of_its_place() -> None:
-    """One is stored, one is refused by itself: nothing of the refused one was stored."""
+    """One is stored, another is refused separately: none of its messages was stored."""
     owner = Owner()
     results = [(0, 7, [(100, 1)], ""), (int(ResponseCode.TOPIC_NOT_EXIST), 0, [], "no such topic")]
     owner.answers.native(CONNECTION, [section(0), section(1)], 0, answer(ResponseCode.SUCCESS, results))
@@ -72,7 +72,7 @@ def test_each_section_has_the_result_of_its_place() -> None:
 
 
 def test_an_answer_with_too_few_results_confirms_nothing() -> None:
-    """Whose result is missing cannot be known, so no section has a receipt."""
+    """Without its result a section has no receipt, and no result can be assigned safely."""
     owner = Owner()
     owner.answers.native(
         CONNECTION, [section(0), section(1)], 0, answer(ResponseCode.SUCCESS, [(0, 7, [(100, 1)], "")])
@@ -82,7 +82,7 @@ def test_an_answer_with_too_few_results_confirms_nothing() -> None:
 
 
 def test_a_refusal_as_a_whole_confirms_no_section() -> None:
-    """A broker that refuses the request and yet claims a stored section contradicts itself: the refusal counts."""
+    """A broker that refuses the request and yet reports a stored section contradicts itself: the refusal counts."""
     owner = Owner()
     owner.answers.native(
         CONNECTION, [section(0)], 0, answer(ResponseCode.SYSTEM_BUSY, [(0, 7, [(100, 1)], "")], "busy")

@@ -38,7 +38,7 @@ class ToldLog(CapturedLog):
 
 
 async def test_attempts_are_counted_by_broker_and_answer() -> None:
-    """Messages, those tried again and those that ended, the longest wait; once logged they are forgotten."""
+    """Messages, retried ones, ended ones and the longest wait; once logged they are cleared."""
     log = CapturedLog()
     attempts = AttemptLog("group", log)
     attempts.note(attempt(elapsed_ms=3.0), 5, again=True)
@@ -57,7 +57,7 @@ async def test_attempts_are_counted_by_broker_and_answer() -> None:
 
 
 async def test_kinds_are_bounded() -> None:
-    """A thousand brokers make a few lines; every message is in one of them."""
+    """A thousand brokers make a few lines, which cover every message."""
     log = CapturedLog()
     attempts = AttemptLog("group", log)
     for number in range(1000):
@@ -69,7 +69,7 @@ async def test_kinds_are_bounded() -> None:
 
 
 async def test_it_tells_by_itself_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first failure sets the timer, and the report ends it."""
+    """The first failure sets the timer, and a report resets it."""
     log = ToldLog()
     attempts = AttemptLog("group", log)
     monkeypatch.setattr("pocketmq.client.sender.attempt_log.INTERVAL_S", 0.005)

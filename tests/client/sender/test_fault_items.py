@@ -32,7 +32,7 @@ MS = 1_000_000
     ],
 )
 def test_the_tables_are_rocketmqs(table: LatencyTable, latency_ms: float, duration_ms: int) -> None:
-    """MQFaultStrategy of 5.3 and of 4.9: the highest limit that was reached counts."""
+    """MQFaultStrategy of 5.3 and of 4.9: the highest limit reached counts."""
     assert table.duration_ms(latency_ms) == duration_ms
 
 
@@ -48,7 +48,7 @@ def test_a_failure_isolates_for_its_time_and_no_longer(table: LatencyTable, dura
 
 
 def test_a_fast_answer_ends_the_isolation() -> None:
-    """Somebody had to try it, and it works."""
+    """Some send had to try the broker, and it works."""
     faults = FaultItems()
     faults.update("a", 700.0, 0)
     assert faults.unavailable(1) == {"a"}
@@ -58,14 +58,14 @@ def test_a_fast_answer_ends_the_isolation() -> None:
 
 @given(st.floats(0, 549.9))
 def test_fast_brokers_leave_no_trace(latency_ms: float) -> None:
-    """A healthy cluster keeps the table empty: asking it costs nothing."""
+    """A healthy cluster keeps the table empty, so a look-up costs nothing."""
     faults = FaultItems()
     faults.update("a", latency_ms, 0)
     assert not faults.avoided
 
 
 def test_the_number_of_items_is_bounded() -> None:
-    """The ones whose time ends first make room."""
+    """Items whose time ends first are removed."""
     faults = FaultItems()
     for number in range(ITEMS_MAX + 10):
         faults.update(f"b{number}", 600.0, number)

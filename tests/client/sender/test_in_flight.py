@@ -14,7 +14,7 @@ async def settle() -> None:
 
 
 def test_sends_bytes_and_oneways_have_limits_of_their_own() -> None:
-    """Each is refused in RocketMQ's words, and let in again when something has ended."""
+    """Each is refused in RocketMQ's words, and admitted again when a send has ended."""
     held = InFlight(1000, sends_max=2, oneways_max=1)
     held.check(False)
     held.add(10, 2, False)
@@ -35,7 +35,7 @@ def test_sends_bytes_and_oneways_have_limits_of_their_own() -> None:
 
 
 async def test_waiting_ends_with_room_one_at_a_time() -> None:
-    """Each that enters may fill it again, so the next one looks for itself."""
+    """Each admitted send may fill the room again, so the next one checks for itself."""
     held = InFlight(1000, sends_max=1)
     held.add(1, 1, False)
     deadline = asyncio.get_running_loop().time() + 60
@@ -66,7 +66,7 @@ async def test_waiting_too_long_has_rocketmqs_text() -> None:
 
 
 async def test_a_stop_ends_all_waiting() -> None:
-    """No send waits for a producer that is gone."""
+    """No send waits for a stopped producer."""
     held = InFlight(1000, sends_max=1)
     held.add(1, 1, False)
     task = asyncio.ensure_future(held.wait(asyncio.get_running_loop().time() + 60))

@@ -25,7 +25,7 @@ def section(queue_id: int, count: int, *, half: bool = False) -> Section:
 
 
 def test_brokers_of_one_kind_share_a_builder_and_rocketmq_has_none() -> None:
-    """The kind is cluster and address family; a RocketMQ broker takes no records."""
+    """The kind is cluster and address family; a RocketMQ broker accepts no records."""
     native = NativeSend("g")
     builder = native.builder(POCKETMQ)
     assert builder is not None
@@ -34,7 +34,7 @@ def test_brokers_of_one_kind_share_a_builder_and_rocketmq_has_none() -> None:
 
 
 def test_a_section_that_waited_for_its_broker_gets_the_records_of_a_direct_build() -> None:
-    """However it became a section, the bytes are the same."""
+    """However the section was made, the bytes are equal."""
     native, late = NativeSend("g"), section(3, 2)
     builder = native.builder(POCKETMQ)
     assert builder is not None
@@ -49,7 +49,7 @@ def builder_family() -> int:
 
 
 def test_a_request_names_its_sections_and_its_time() -> None:
-    """Halves have a code of their own; less than a millisecond is one."""
+    """Halves have their own code; less than a millisecond counts as one."""
     native = NativeSend("g")
     plain, half = section(0, 2), section(1, 1, half=True)
     plain.records, half.records = [b"a", b"bc"], [b"d"]

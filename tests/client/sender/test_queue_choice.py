@@ -18,7 +18,7 @@ def test_round_robin_takes_every_queue_in_turn() -> None:
 
 
 def test_round_robin_avoids_brokers_that_failed_if_there_are_others() -> None:
-    """A retry goes to another broker; with none left it goes anywhere."""
+    """A retry goes to another broker; if none is left, to any."""
     turns = RoundRobin(0)
     assert {turns.next(QUEUES, {"a"}).broker_name for _ in range(8)} == {"b"}
     assert turns.next(QUEUES, {"a", "b"}) in QUEUES
@@ -31,7 +31,7 @@ def chooser_of(faults: FaultItems | None) -> tuple[QueueChooser, TopicRoute, Man
 
 
 def test_first_attempts_avoid_slow_brokers_until_their_time_is_over() -> None:
-    """Available first; when none is, those that could be reached; when none was, any."""
+    """Available brokers first; else reachable ones; else any."""
     faults = FaultItems()
     chooser, route, clock = chooser_of(faults)
     assert {chooser.first(route).broker_name for _ in range(4)} == {"a", "b"}
@@ -47,7 +47,7 @@ def test_first_attempts_avoid_slow_brokers_until_their_time_is_over() -> None:
 
 
 def test_further_attempts_go_elsewhere_but_never_to_a_barred_broker() -> None:
-    """Not tried yet, else not the last one, else the same; None when all are barred."""
+    """An untried broker first, else not the last one, else the same; None when all are barred."""
     chooser, route, _ = chooser_of(None)
     for _ in range(4):
         queue = chooser.again(route, {"a"}, "a", set())

@@ -31,7 +31,7 @@ def attempt(phase: Any = "answer", code: Any = NO_ANSWER, **facts: Any) -> Any:
 
 @pytest.mark.parametrize("phase", ["route", "connect", "local", "send"])
 def test_failures_without_an_answer_are_tried_again(phase: Any) -> None:
-    """As long as attempts and time are left."""
+    """They are retried while attempts and time are left."""
     policy = RetryPolicy()
     assert policy.decide([attempt(phase)], 3, 1000).again
     assert not policy.decide([attempt(phase)] * 3, 3, 1000).again
@@ -41,7 +41,7 @@ def test_failures_without_an_answer_are_tried_again(phase: Any) -> None:
 
 
 def test_answers_are_tried_again_by_code_only() -> None:
-    """SYSTEM_BUSY is in 5.3's set, MESSAGE_ILLEGAL never helps; users may add codes."""
+    """SYSTEM_BUSY is in 5.3's set, MESSAGE_ILLEGAL is never retried; users may add codes."""
     policy = RetryPolicy()
     assert policy.decide([attempt(code=ResponseCode.SYSTEM_BUSY)], 3, 1000).again
     assert not policy.decide([attempt(code=ResponseCode.MESSAGE_ILLEGAL)], 3, 1000).again
@@ -62,7 +62,7 @@ def test_the_sets_are_those_of_rocketmq() -> None:
 def test_a_pause_is_never_shorter_than_asked_nor_longer_than_the_time_left(
     tries: int, retry_after_ms: int, left_ms: float, seed: int
 ) -> None:
-    """Between what the broker asked for and twice that (or the backoff's spread), and always within the deadline."""
+    """It lies between the broker's retry time and twice that (or the backoff's spread), and within the deadline."""
     pause = RetryPolicy.pause_ms(tries, retry_after_ms, left_ms, random.Random(seed))
     if pause is None:
         assert retry_after_ms > left_ms - ATTEMPT_MS_MIN
@@ -72,7 +72,7 @@ def test_a_pause_is_never_shorter_than_asked_nor_longer_than_the_time_left(
 
 
 def test_pauses_grow_and_differ() -> None:
-    """Clients that were refused together do not come back together."""
+    """Clients refused together do not return together."""
     rng = random.Random(1)
     first = [RetryPolicy.pause_ms(1, 0, 3000, rng) or 0.0 for _ in range(300)]
     third = [RetryPolicy.pause_ms(3, 0, 3000, rng) or 0.0 for _ in range(300)]
@@ -99,12 +99,12 @@ def test_pauses_grow_and_differ() -> None:
 def test_one_attempt_may_not_eat_the_time_of_the_next(
     limit_ms: Any, left_ms: Any, may_move: Any, expected_ms: Any
 ) -> None:
-    """By itself only where another broker could be tried; -1 is RocketMQ's way; a number always counts."""
+    """By default it is limited only if another broker could be tried; -1 is RocketMQ's way; a number always counts."""
     assert RetryPolicy(attempt_timeout_ms=limit_ms).attempt_ms(left_ms, may_move) == pytest.approx(expected_ms)
 
 
 def test_the_error_lists_every_attempt_and_says_what_is_known() -> None:
-    """Address, phase, time and answer of each, one a line; lost after sending means perhaps stored."""
+    """One line per attempt with address, phase, time and answer; a loss after sending means perhaps stored."""
     refused = attempt(code=2, cause=Cause.QUEUE_FULL, retry_after_ms=100, stages="queue_wait=203.51")
     error = send_failed("T", [attempt("connect"), attempt("send"), refused], "3 of 3 attempts are used up", 42)
     assert type(error) is SendFailed
@@ -127,7 +127,7 @@ def test_the_error_lists_every_attempt_and_says_what_is_known() -> None:
 
 
 def test_the_error_survives_a_process_border() -> None:
-    """Pickled and back: the same text, the same attempts."""
+    """After a pickle round trip it has the same text and the same attempts."""
     error = send_failed("T", [attempt("send")], "no time is left", 3000, late=True)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is SendTimeout
@@ -135,12 +135,12 @@ def test_the_error_survives_a_process_border() -> None:
 
 
 def test_a_refusal_without_a_cause_says_so() -> None:
-    """A real RocketMQ gives text and code only: nothing is made up."""
+    """A real RocketMQ sends text and code only; no cause is invented."""
     assert "the broker gave no cause" in str(send_failed("T", [attempt(code=2)], "", 1))
 
 
 def test_time_that_is_over_has_rocketmqs_name() -> None:
-    """Both the list of attempts and RocketMQ's type and text."""
+    """The error has the list of attempts and RocketMQ's type and text."""
     error = send_failed("T", [attempt("send")], "no time is left", 3000, late=True)
     assert isinstance(error, SendTimeout)
     assert isinstance(error, RemotingTooMuchRequestError)
@@ -150,7 +150,7 @@ def test_time_that_is_over_has_rocketmqs_name() -> None:
 
 
 def test_what_a_broker_says_it_has_stored_is_not_sent_again() -> None:
-    """Another attempt could only make a duplicate; the error says that the message is there."""
+    """Another attempt could only make a duplicate; the error reports that the message is stored."""
     stored = attempt(code=ResponseCode.SYSTEM_BUSY, stored=Stored.YES)
     decision = RetryPolicy().decide([stored], 3, 1000)
     assert not decision.again
@@ -160,7 +160,7 @@ def test_what_a_broker_says_it_has_stored_is_not_sent_again() -> None:
 
 
 def test_a_brokers_text_cannot_steer_a_terminal_nor_fill_memory() -> None:
-    """Each attempt keeps one: it is cut, and what is not printable becomes a space."""
+    """Each attempt keeps one text, shortened, with a space for each unprintable character."""
     assert remark_text("[OVERLOAD]system busy, start flow control for a while") == (
         "[OVERLOAD]system busy, start flow control for a while"
     )

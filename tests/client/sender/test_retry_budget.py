@@ -1,4 +1,4 @@
-"""What retries may cost: the rule of the budget, against brokers of every temper."""
+"""The cost of retries: the rule of the budget, against brokers of every behaviour."""
 
 import random
 
@@ -9,7 +9,7 @@ from pocketmq.client.sender.retry_budget import BROKERS_MAX, TOKENS_MAX, RetryBu
 
 
 class ModelBroker:
-    """Refuses a share of what it gets; counts."""
+    """Refuses a share of its requests, and counts."""
 
     def __init__(self, name: str, refuses: float) -> None:
         self.name = name
@@ -26,7 +26,7 @@ class ModelBroker:
 
 
 def run(tempers: list[float], sends: int, seed: int, *, width: int = 1) -> tuple[list[ModelBroker], int]:
-    """Send ``width`` at a time, round robin, retry at the next broker; return (brokers, failed for lack of budget)."""
+    """Send ``width`` at a time, round robin, retry at the next broker; return (brokers, sends without a budget)."""
     rng = random.Random(seed)
     budget = RetryBudget(0.1, 10)
     brokers = [ModelBroker(f"b{number}", refuses) for number, refuses in enumerate(tempers)]
@@ -72,7 +72,7 @@ def run(tempers: list[float], sends: int, seed: int, *, width: int = 1) -> tuple
 def test_retries_in_vain_are_a_tenth_of_what_is_stored_and_a_floor(
     tempers: list[float], sends: int, seed: int, width: int
 ) -> None:
-    """For each broker, whatever it does, and however many sends are under way at once."""
+    """This holds for each broker, whatever it answers, and for any number of sends in flight."""
     brokers, _ = run(tempers, sends, seed, width=width)
     for broker in brokers:
         assert broker.vain <= 10 + 0.1 * broker.stored
@@ -88,14 +88,14 @@ def test_where_all_refuse_nothing_is_amplified(count: int, sends: int, seed: int
 
 @given(st.sampled_from([0.3, 1.0]), st.integers(0, 400), st.integers(0, 2**32), st.integers(1, 300))
 def test_a_healthy_broker_is_never_starved_of_retries(refuses: float, sends: int, seed: int, width: int) -> None:
-    """One of two is down for as long as one likes: every send is delivered by the other."""
+    """One of two is down for any length of time: the other one delivers every send."""
     brokers, starved = run([refuses, 0.0], sends, seed, width=width)
     assert starved == 0
     assert sum(broker.stored for broker in brokers) == sends
 
 
 def test_tokens_come_back_or_are_lost() -> None:
-    """Ten floors; one lost, ten stored bring it back; out means wait, lost means empty."""
+    """Ten floors; one lost, ten stored sends restore it; a lent token means wait, a lost one means empty."""
     budget = RetryBudget(0.1, 1)
     assert budget.room("b") is Room.OPEN
     budget.take("b")
@@ -113,7 +113,7 @@ def test_tokens_come_back_or_are_lost() -> None:
 
 
 def test_a_bucket_has_a_limit() -> None:
-    """A long good time does not pay for a long bad one."""
+    """A long good period does not pay for a long bad one."""
     budget = RetryBudget()
     for _ in range(10_000):
         budget.stored("b")
@@ -130,7 +130,7 @@ def test_without_a_ratio_every_retry_is_free() -> None:
 
 
 def test_the_number_of_buckets_is_bounded() -> None:
-    """Brokers come and go; those with a token out stay."""
+    """Brokers come and go; those with a lent token stay."""
     budget = RetryBudget()
     budget.take("kept")
     for number in range(3 * BROKERS_MAX):

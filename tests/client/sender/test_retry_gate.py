@@ -14,7 +14,7 @@ async def settle() -> None:
 
 
 async def test_who_waits_gets_the_token_that_comes_back() -> None:
-    """First come, first served; no retry fails while a token may still come back."""
+    """First come, first served; no retry fails while a token may still return."""
     gate = RetryGate(RetryBudget(0.1, 1))
     assert await gate.enter("b", 1000)
     order: list[int] = []
@@ -35,7 +35,7 @@ async def test_who_waits_gets_the_token_that_comes_back() -> None:
 
 
 async def test_all_fail_when_the_last_token_is_lost() -> None:
-    """No token can come back: no retry waits for the deadline."""
+    """No token can return: no retry waits for its deadline."""
     gate = RetryGate(RetryBudget(0.1, 1))
     assert await gate.enter("b", 1000)
     tasks = [asyncio.ensure_future(gate.enter("b", 60_000)) for _ in range(3)]
@@ -55,7 +55,7 @@ async def test_waiting_ends_with_the_time() -> None:
 
 
 async def test_a_turn_given_to_somebody_who_gave_up_goes_on() -> None:
-    """Cancelled in the moment of the turn: the next one gets it."""
+    """If a waiter is cancelled at its turn, the next one gets the turn."""
     gate = RetryGate(RetryBudget(0.1, 1))
     assert await gate.enter("b", 1000)
     first, second = (asyncio.ensure_future(gate.enter("b", 60_000)) for _ in range(2))
@@ -68,7 +68,7 @@ async def test_a_turn_given_to_somebody_who_gave_up_goes_on() -> None:
 
 
 async def test_brokers_do_not_wait_for_each_other() -> None:
-    """Each has its own tokens."""
+    """Each broker has its own tokens."""
     gate = RetryGate(RetryBudget(0.1, 1))
     assert await gate.enter("a", 1000)
     assert await gate.enter("b", 0)

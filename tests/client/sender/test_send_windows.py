@@ -1,4 +1,4 @@
-"""Tests of the order and the measure of sends to RocketMQ's brokers."""
+"""Order and number of sends to RocketMQ's brokers."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ FOREVER = 1 << 62
 
 
 class Rig:
-    """Windows whose sends are noted; ``answer`` ends the oldest one of a window."""
+    """Windows whose sends are recorded; ``answer`` ends the oldest send of a window."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -61,7 +61,7 @@ async def test_one_send_of_a_queue_is_on_the_way_and_the_others_follow_in_order(
 
 
 async def test_free_sends_have_a_window_for_each_broker() -> None:
-    """A RocketMQ broker refuses what waits for its threads: no more than it can take is on the way."""
+    """A RocketMQ broker refuses requests that wait for its threads: the window stays within its capacity."""
     rig = Rig()
     sections = [rig.enter(number % 4, in_order=False) for number in range(WINDOW + 5)]
     assert rig.sent == sections[:WINDOW]
@@ -73,7 +73,7 @@ async def test_free_sends_have_a_window_for_each_broker() -> None:
 
 
 async def test_the_parts_of_a_refused_batch_go_before_what_waits() -> None:
-    """Their place in the order is that of the batch."""
+    """They keep the batch's place in the order."""
     rig = Rig()
     batch, behind = rig.enter(), rig.enter()
     parts = [Rig().enter() for _ in range(3)]
@@ -84,7 +84,7 @@ async def test_the_parts_of_a_refused_batch_go_before_what_waits() -> None:
 
 
 async def test_sends_that_fail_at_once_do_not_nest() -> None:
-    """A closed connection ends thousands of waiting sends one after the other, not one inside the other."""
+    """A closed connection ends thousands of waiting sends one after the other, without recursion."""
     rig = Rig()
     first = rig.enter()
     waiting = [rig.enter() for _ in range(2_000)]
@@ -94,7 +94,7 @@ async def test_sends_that_fail_at_once_do_not_nest() -> None:
 
 
 async def test_who_waited_too_long_is_told_and_never_sent() -> None:
-    """By the look that comes by itself, or when its turn comes."""
+    """The periodic check ends it, or its own turn."""
     rig = Rig()
     first = rig.enter()
     late, patient = rig.enter(until_ns=rig.clock.monotonic_ns() + 10), rig.enter()
@@ -110,7 +110,7 @@ async def test_who_waited_too_long_is_told_and_never_sent() -> None:
 
 
 async def test_at_the_end_of_the_producer_nothing_waits_any_more() -> None:
-    """Waiting sections are handed back; later answers send no further one."""
+    """Waiting sections are returned to the sender; later answers start no further send."""
     rig = Rig()
     first = rig.enter()
     waiting = [rig.enter() for _ in range(3)]

@@ -1,4 +1,4 @@
-"""The end of sections that are not tried any more."""
+"""The end of sections whose attempts are over."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ ERROR = PocketMQError("send failed")
 
 
 class World:
-    """A sender whose sections fail; a stage keeps them if ``keeps``, and settles them when the test says so."""
+    """A sender whose sections fail; a stage keeps them if ``keeps``, and settles them at the test's request."""
 
     def __init__(self, *, keeps: bool) -> None:
         self.keeps = keeps
@@ -55,7 +55,7 @@ class World:
 
 
 async def test_a_section_that_no_stage_keeps_fails() -> None:
-    """With its own error, which the stages see as well."""
+    """It fails with its own error, which the stages see as well."""
     world = World(keeps=False)
     section = world.section()
     world.sender.finish(section, ERROR)
@@ -64,7 +64,7 @@ async def test_a_section_that_no_stage_keeps_fails() -> None:
 
 
 async def test_a_section_that_a_stage_keeps_waits_for_it() -> None:
-    """It is offered once, although the producer's stop gives it up again; then it has what the stage says."""
+    """It is offered once, although the producer's stop gives it up again; then it has the stage's result."""
     world = World(keeps=True)
     section = world.section()
     world.sender.finish(section, ERROR)
@@ -79,7 +79,7 @@ async def test_a_section_that_a_stage_keeps_waits_for_it() -> None:
 
 
 async def test_a_stage_may_settle_a_section_at_once() -> None:
-    """Within the call that offers it; nothing of it is left behind."""
+    """It may do so within the call that offers it; the sender keeps no trace of it."""
     world = World(keeps=True)
     section = world.section()
     receipt: Any = object()
@@ -96,7 +96,7 @@ async def test_a_stage_may_settle_a_section_at_once() -> None:
 
 
 async def test_oneway_sends_and_resends_are_kept_by_no_stage() -> None:
-    """A oneway send has no caller, and a resend has a stage that waits for its error."""
+    """A oneway send has no caller, and the stage of a resend waits for its error."""
     world = World(keeps=True)
     for options in ({"oneway": True}, {"is_resend": True}):
         section = world.section(**options)

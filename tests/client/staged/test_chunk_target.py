@@ -1,4 +1,4 @@
-"""What a writer of chunks waits for, and what it does not wait for."""
+"""Which events a writer of chunks waits for, and which it does not."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 
 async def test_a_write_waits_for_a_name_server_that_does_not_answer(real: RealCluster) -> None:
-    """The write begins, and the commit of another client, while no server answers; both end well."""
+    """A write and another client's commit begin while no server answers; both succeed."""
     async with Door(real.namesrv) as door, StagedTransactions("etl", door.address) as transactions:
         writing = asyncio.create_task(stage(transactions, 0, batch(0, 10)))
         await asyncio.wait([writing, asyncio.create_task(door.knocked.wait())], return_when=asyncio.FIRST_COMPLETED)
@@ -93,7 +93,7 @@ async def test_a_write_waits_for_a_name_server_that_does_not_answer(real: RealCl
 
 
 async def test_when_patience_ends_the_error_names_the_server_and_the_wait() -> None:
-    """A write, a commit, a question; each is tried at least once."""
+    """A write, a commit, a question: each is tried at least once."""
     with socket.socket() as nobody_listens:
         nobody_listens.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody_listens.getsockname()[1]}"
@@ -143,7 +143,7 @@ class NameServer:
 @pytest.mark.parametrize("count", range(2, 10))
 @pytest.mark.parametrize("topics", [{}, {"T": {"a": [1]}}], ids=["no broker is registered", "a slave is"])
 async def test_brokers_that_are_not_registered_yet_are_waited_for(cluster: Any, topics: Any, count: int) -> None:
-    """Whichever of its questions is the first that they answer."""
+    """They are awaited at whichever request they first answer."""
     servers = NameServer(cluster)
     servers.topics, servers.brokers = topics, {name: ids for each in topics.values() for name, ids in each.items()}
     asked: list[int] = []
@@ -164,7 +164,7 @@ async def test_brokers_that_are_not_registered_yet_are_waited_for(cluster: Any, 
 
 @pytest.mark.parametrize("topics", [{}, {"T": {"a": [0]}}], ids=["unknown", "not to be written"])
 async def test_a_topic_that_takes_no_messages_is_an_error_at_once(cluster: Any, topics: Any) -> None:
-    """Brokers are there: its name is wrong, or its permission. A day is not waited for."""
+    """Brokers exist: the topic's name is wrong, or its permission. No wait can help."""
     servers = NameServer(cluster)
     servers.topics, servers.brokers, servers.perm = topics, {"a": [0]}, 4
     instance = ClientInstance(servers.address)
@@ -177,7 +177,7 @@ async def test_a_topic_that_takes_no_messages_is_an_error_at_once(cluster: Any, 
 
 
 async def test_the_wait_that_is_told_is_the_one_that_was(cluster: Any) -> None:
-    """By the client's clock: tries that outlast the limit count as well."""
+    """The client's clock measures it: attempts that outlast the limit count as well."""
     servers, clock = NameServer(cluster), ManualClock()
     servers.on_question = lambda: clock.advance_ms(2000)
     instance = ClientInstance(servers.address, options=ClientOptions(api_timeout_ms=600_000), clock=clock)
@@ -186,6 +186,6 @@ async def test_the_wait_that_is_told_is_the_one_that_was(cluster: Any) -> None:
         with pytest.raises(
             BrokersUnreachableError, match=rf"name server {servers.address}: .* is registered \(waited 12000 ms"
         ):
-            await Patience(instance, 7000).route("T")  # two tries of three questions
+            await Patience(instance, 7000).route("T")  # two attempts of three requests
     finally:
         await instance.stop()

@@ -1,4 +1,4 @@
-"""What was called a named transaction still works under its former names, and warns."""
+"""The former names of staged transactions, once called named transactions, still work and warn."""
 
 import importlib
 import sys
@@ -17,13 +17,13 @@ FORMER = "pocketmq.client.named_transaction"
 
 
 def former(name: str) -> object:
-    """Return what the module gives under a name that its type stub does not know."""
+    """Return the module's attribute by a name that its type stub lacks."""
     return getattr(staged_transaction, name)
 
 
 @pytest.fixture
 def not_imported() -> Iterator[None]:
-    """Hide the former module, as if nothing had imported it yet."""
+    """Remove the former module from the imported ones."""
     known = sys.modules.pop(FORMER, None)
     yield
     sys.modules.pop(FORMER, None)

@@ -12,7 +12,7 @@ from pocketmq.common.body_codec import BodyUnreadable
 async def test_rows_before_an_error_are_returned_and_none_is_skipped(
     broker: Any, monkeypatch: pytest.MonkeyPatch, failing: int
 ) -> None:
-    """The first round's rows were thrown away with the second's error, and the position was behind them."""
+    """The first round's rows were once dropped with the second's error, and the position was behind them."""
     topic = f"ArrowErrors{failing}"
     async with Producer("p", namesrv=broker.namesrv) as producer:
         for number in range(4):

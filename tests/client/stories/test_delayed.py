@@ -20,7 +20,7 @@ async def received(namesrv: str, topic: str, count: int) -> list[Any]:
 
 
 async def test_each_way_to_ask_for_a_delay_keeps_its_word(broker: Any) -> None:
-    """None is early; each is the message that was sent, with the id of its receipt; plain ones do not wait."""
+    """No message is early; each is the one sent, with the id of its receipt; plain messages do not wait."""
     due_ms = time.time_ns() // 1_000_000 + 60
     async with Producer(group="g", namesrv=broker.namesrv) as producer:
         sent_ms = time.time_ns() // 1_000_000
@@ -46,7 +46,7 @@ async def test_each_way_to_ask_for_a_delay_keeps_its_word(broker: Any) -> None:
 
 
 async def test_what_the_broker_refuses_names_the_limit(broker: Any) -> None:
-    """Four days are too far; the refusal says that nothing was stored. Batches hold no delayed message."""
+    """Four days are too far; the refusal says that no message was stored. Batches contain no delayed message."""
     async with Producer(group="g", namesrv=broker.namesrv) as producer:
         with pytest.raises(SendFailed, match="max delay 259200000ms"):
             await producer.send(Message("Delayed", b"far", delay_time_sec=4 * 86_400))

@@ -1,4 +1,4 @@
-"""The words of receipts against brokers that run with each setting."""
+"""The texts of receipts against brokers with each setting."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ SURVIVES_NEITHER = "the end of its process within the next moment may lose it, a
     ids=["sync", "async", "pool"],
 )
 async def test_a_receipt_says_what_its_broker_promises(settings: dict[str, Any], waited: str, not_waited: str) -> None:
-    """By the broker's own setting and whether the message waited, for native and RocketMQ sends alike."""
+    """It depends on the broker's setting and on the message's wait, for native and RocketMQ sends alike."""
     with PocketBroker(store={**settings, "mapped_file_size_commit_log": 1 << 20}) as broker:
         async with Producer(group="g", namesrv=broker.namesrv) as producer:
             for wait, words in ((True, waited), (False, not_waited)):

@@ -1,4 +1,4 @@
-"""Handlers that return nonsense, raise what is no ``Exception``, or do not let themselves be canceled."""
+"""Handlers that return nonsense, raise errors that are no ``Exception``, or ignore their cancellation."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -32,7 +32,7 @@ class BrokenError(Exception):
 
 
 class NotAnException(BaseException):
-    """As some libraries have them, pytest's ``fail`` among them."""
+    """Some libraries have such errors, pytest's ``fail`` among them."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 def handler_of(kind: str, act: Callable[[], Any]) -> tuple[Any, int]:
-    """Return (handler, batch size) that acts for the first three messages."""
+    """Return (handler, batch size); the handler misbehaves for the first three messages."""
 
     def plain(argument: Any) -> Any:
         first = argument[0] if isinstance(argument, list) else argument
@@ -66,7 +66,7 @@ def fail_with(error: type[BaseException]) -> Callable[[], Any]:
 @KINDS
 @pytest.mark.parametrize("error", [BrokenError, NotAnException, StopIteration, asyncio.CancelledError])
 async def test_whatever_a_handler_raises_is_its_failure(bench: Bench, error: Any, kind: str) -> None:
-    """More failures than workers: all of them go to the policy, and the rest is handled."""
+    """There are more failures than workers: all of them go to the policy, and the other messages are handled."""
     handler, batch_max = handler_of(kind, fail_with(error))
     runner = bench.queue(bench.call(handler, batch_max), 10)
     await until(lambda: runner.process_queue.commit_offset == 10)
@@ -76,7 +76,7 @@ async def test_whatever_a_handler_raises_is_its_failure(bench: Bench, error: Any
 @KINDS
 @pytest.mark.parametrize("named", [5, [1], "ab"])
 async def test_later_for_what_is_no_message_is_a_failure(bench: Bench, named: Any, kind: str) -> None:
-    """The whole call comes again."""
+    """The whole call is repeated."""
 
     def answer() -> Later:
         return Later(messages=named)
@@ -91,7 +91,7 @@ async def test_later_for_what_is_no_message_is_a_failure(bench: Bench, named: An
 
 @KINDS
 async def test_an_answer_without_a_repr_is_done_with_a_warning(bench: Bench, kind: str) -> None:
-    """As any other nonsense."""
+    """It counts as nonsense."""
     handler, batch_max = handler_of(kind, Broken)
     runner = bench.queue(bench.call(handler, batch_max), 10)
     await until(lambda: runner.process_queue.commit_offset == 10)
@@ -100,7 +100,7 @@ async def test_an_answer_without_a_repr_is_done_with_a_warning(bench: Bench, kin
 
 
 def test_later_takes_a_generator() -> None:
-    """It is read more than once: by a wrapper around the handler, and by the consumer."""
+    """It is read twice: by a wrapper around the handler, and by the consumer."""
     given: Any = (message for message in [FakeMessage(3)])
     later = Later(messages=given)
     assert later.messages is not None
@@ -109,7 +109,7 @@ def test_later_takes_a_generator() -> None:
 
 
 async def test_a_handler_that_cannot_be_canceled_does_not_keep_the_consumer_from_stopping() -> None:
-    """It is canceled, waited for a second more, and left behind."""
+    """It is cancelled, awaited for another second, and left behind."""
     bench, end = Bench(concurrency=1), asyncio.Event()
 
     async def handle(message: Any) -> None:
@@ -129,7 +129,7 @@ async def test_a_handler_that_cannot_be_canceled_does_not_keep_the_consumer_from
 
 @pytest.mark.parametrize("kind", ["async", "plain", "batch"])
 async def test_an_ordered_queue_survives_what_its_handler_raises(kind: str) -> None:
-    """The head is tried again after the rest; the worker lives, and the queue goes on in order."""
+    """The head is retried after the pause; the worker survives, and the queue continues in order."""
     tries: list[int] = []
 
     def plain(argument: Any) -> None:
@@ -150,7 +150,7 @@ async def test_an_ordered_queue_survives_what_its_handler_raises(kind: str) -> N
 
 
 async def test_an_ordered_handler_that_cannot_be_canceled_does_not_keep_the_mode_from_stopping() -> None:
-    """As with concurrent consumption."""
+    """The mode does the same as concurrent consumption."""
     end, began = asyncio.Event(), asyncio.Event()
 
     async def handle(message: Any) -> None:
@@ -171,7 +171,7 @@ async def test_an_ordered_handler_that_cannot_be_canceled_does_not_keep_the_mode
 
 
 async def test_a_queue_that_lost_what_is_in_hand_begins_anew(bench: Bench) -> None:
-    """A broker that came back with less gives the same offsets to other messages: old and new must not be mixed up."""
+    """A broker that returns with less has the same offsets for other messages: old and new must not be confused."""
     end = asyncio.Event()
 
     async def handle(message: Any) -> None:

@@ -19,7 +19,7 @@ def timeouts(bench: Bench, **settings: Any) -> ConsumeTimeout:
 
 
 async def test_a_slow_call_is_told_once() -> None:
-    """With handler, message and age; the call goes on."""
+    """The log has handler, message and age; the call goes on."""
     clock = ManualClock()
     bench = Bench(concurrency=2, clock=clock)
     release = asyncio.Event()
@@ -86,7 +86,7 @@ async def test_a_hung_call_gives_its_message_back_and_is_replaced() -> None:
 
 
 async def test_replacements_are_bounded() -> None:
-    """A handler that hangs on every message gets as many workers again, and no more."""
+    """A handler that hangs on every message gets as many additional workers, and no more."""
     clock = ManualClock()
     bench = Bench(concurrency=2, clock=clock)
     begun: list[int] = []
@@ -107,7 +107,7 @@ async def test_replacements_are_bounded() -> None:
 
 
 async def test_messages_that_nobody_takes_stay_with_the_hung_call() -> None:
-    """The next look tries again."""
+    """The next check tries again."""
     clock = ManualClock()
     bench = Bench(concurrency=1, clock=clock)
     bench.policy.takes = False
@@ -128,7 +128,7 @@ async def test_messages_that_nobody_takes_stay_with_the_hung_call() -> None:
 
 
 async def test_calls_of_ordered_consumption_never_time_out() -> None:
-    """Their queue would lose its order; that they are slow is logged."""
+    """Their queue would lose its order; the log reports that they are slow."""
     clock = ManualClock()
     bench = Bench(clock=clock)
     runner = bench.queue(bench.call(print))
@@ -143,7 +143,7 @@ async def test_calls_of_ordered_consumption_never_time_out() -> None:
 
 
 async def test_a_handler_that_blocks_the_loop_is_named() -> None:
-    """A real loop, a real thread that checks: handler, message, place in the code, and a hint; logged once."""
+    """A real loop and a real thread that checks it: handler, message, place in the code and a hint, logged once."""
     events = Events()
     bench = Bench(concurrency=1)
     looked = threading.Event()
@@ -175,7 +175,7 @@ async def test_a_handler_that_blocks_the_loop_is_named() -> None:
 
 
 async def test_a_loop_that_turns_is_not_told() -> None:
-    """However often it is checked; and 0 ms switches the check off."""
+    """This holds for any number of checks; 0 ms disables the check."""
     events, clock, runner = Events(), ManualClock(), SteppedRunner()
     watch = LoopWatch(HandlerWatch(clock), 1000, clock, events, runner)
     watch.start()

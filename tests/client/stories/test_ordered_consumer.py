@@ -1,4 +1,4 @@
-"""Ordered push consumers against a real broker: order while members come, go and die."""
+"""Ordered push consumers against a real broker: order while members join, leave and die."""
 
 import asyncio
 from collections import defaultdict
@@ -24,7 +24,7 @@ QUEUES = 4
 
 
 class Group:
-    """Members of one ordered group, and what they did: ``done[key]`` in the order of completion."""
+    """Members of one ordered group, and their work: ``done[key]`` in the order of completion."""
 
     def __init__(self, broker: PocketBroker, group: str, topic: str) -> None:
         self.broker = broker
@@ -67,7 +67,7 @@ class Group:
         return sum(len(numbers) for numbers in self.done.values())
 
     def in_order(self) -> bool:
-        """Whether the first time of each message came in the order of its key; repeats may come at a change."""
+        """Return whether the first deliveries are in the order of each key; repeats may appear at a change."""
         for numbers in self.done.values():
             firsts = list(dict.fromkeys(numbers))
             if firsts != sorted(firsts):
@@ -77,7 +77,7 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def _patient_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that is slow with other tests' work is no reason to give up an unlock after a second."""
+    """Do not give up an unlock after a second because other tests' work slows the broker down."""
     monkeypatch.setattr(queue_locks_module, "LOCK_TIMEOUT_MS", 30_000)
 
 
@@ -96,7 +96,7 @@ async def members(broker: PocketBroker, group: str, topic: str) -> AsyncIterator
 
 
 async def send(producer: Producer, topic: str, start: int, stop: int) -> None:
-    """Send numbers, each under the key of its remainder."""
+    """Send numbers; the key of each is its remainder."""
     await producer.send_batch(
         [Message(topic, b"%d" % number, sharding_key=f"k{number % KEYS}") for number in range(start, stop)]
     )
@@ -109,7 +109,7 @@ async def until(condition: Any, timeout_s: float = 60) -> None:
 
 
 class DeadMember:
-    """Has locks of a group, and can end as a killed process does: its sockets close, nothing is unlocked."""
+    """Has locks of a group, and ends like a killed process: its sockets close, and no lock is released."""
 
     def __init__(self, broker: PocketBroker, group: str) -> None:
         self.instance = ClientInstance(broker.namesrv)
@@ -128,7 +128,7 @@ class DeadMember:
 
 @pytest.mark.slow
 async def test_order_holds_while_members_join_and_leave(producer: Producer, topic: str, members: Group) -> None:
-    """No key is handled twice at once, none goes back; every member works; a graceful leave repeats nothing."""
+    """No key is handled twice at once or in reverse; every member works; a graceful leave repeats no message."""
     members.pause_s = 0.001
     await send(producer, topic, 0, 600)
     await members.join()
@@ -168,7 +168,7 @@ async def test_a_graceful_stop_hands_the_queues_over_without_a_wait(
 
 @pytest.mark.parametrize("early", ["OWN", pytest.param("OFF", marks=pytest.mark.slow)])
 async def test_after_a_kill_the_queues_wait_for_the_grace_or_for_the_expiry(group: str, early: str) -> None:
-    """And say so, with the holder's name, age and expiry, when it takes longer than a few seconds. With the grace the
+    """A wait longer than a few seconds is logged with the holder's name, age and expiry. With the grace the
     expiry would be later than the end of this test."""
     live_ms = 4_000 if early == "OFF" else 3_600_000
     settings = {"lock_max_live_time": live_ms, "release_locks_on_disconnect": early, "lock_release_grace_mills": 100}
@@ -219,7 +219,7 @@ async def test_a_member_that_lost_its_lock_cannot_commit_and_begins_anew(
         assert why == {"the broker refused a commit under it"}
         assert all("is over" in event["error"] for event in members.log.of("commit_failed"))
         again: list[Any] = []
-        async with asyncio.timeout(60):  # it has them again when it has asked again, a moment after the restart
+        async with asyncio.timeout(60):  # it has them again a moment after the restart, once it has asked for them
             while len(again) < QUEUES:
                 again, _ = await queue_locks(admin, group=members.group, topic=topic)
                 await asyncio.sleep(0.02)
@@ -230,7 +230,7 @@ async def test_a_member_that_lost_its_lock_cannot_commit_and_begins_anew(
 async def test_handlers_see_the_token_of_their_queue(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """In a plain function, too; it is the one that the broker lists."""
+    """A plain function sees it, too; it is the token in the broker's list."""
     await send(producer, topic, 0, 24)
     seen: dict[int, int] = {}
     consumer = PushConsumer(group + "c", broker.namesrv, consume_from_where=FIRST)
@@ -247,7 +247,7 @@ async def test_handlers_see_the_token_of_their_queue(
 
 
 async def test_global_order_is_a_topic_with_one_queue(broker: PocketBroker, producer: Producer, members: Group) -> None:
-    """Two members, one of which has nothing to do."""
+    """Two members, one of them without work."""
     members.topic = members.group + "One"
     async with Admin(broker.namesrv) as admin:
         await admin.create_topic(members.topic, queues=1, order=True)

@@ -32,7 +32,7 @@ def priced(topic: str, count: int) -> list[Message]:
 async def test_sql_filters_select_by_properties(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Before and after the start; what does not match counts as read."""
+    """The filter works before and after the start; other messages count as read."""
     await producer.send_batch(priced(topic, 1000))
     got: list[int] = []
     consumer = consumer_of(broker, group + "c")
@@ -47,12 +47,12 @@ async def test_sql_filters_select_by_properties(
         await producer.send(Message(topic, b"3000", properties={"price": "3000"}))
         await until(lambda: len(got) == 51)
     assert sorted(got) == [*range(100, 200, 2), 3000]
-    # the one that did not match may still be behind the pull that the broker holds for its queue
+    # the other message may still be behind the pull that the broker holds for its queue
     assert sum(await committed(broker, group + "c", topic)) in (1001, 1002)
 
 
 def test_a_filter_that_does_not_parse_is_refused_at_once(broker: PocketBroker) -> None:
-    """With the position and what could stand there; before anything runs."""
+    """The error has the position and the expected words, and no consumer runs yet."""
     consumer = PushConsumer("g", broker.namesrv)
     with pytest.raises(SubscriptionIllegal, match=r"column 9: '> 5'.*a number"):
         consumer.subscribe("T", sql="price > > 5")
@@ -65,7 +65,7 @@ def test_a_filter_that_does_not_parse_is_refused_at_once(broker: PocketBroker) -
 
 
 async def test_a_broker_without_property_filters_refuses_the_start(topic: str, group: str) -> None:
-    """The consumer does not run on, without messages and without a word."""
+    """Otherwise the consumer would run silently without messages."""
     with PocketBroker(broker={"enable_property_filter": False}) as broker:
         async with Producer(group=group, namesrv=broker.namesrv) as producer:
             await producer.send(Message(topic, b"x"))
@@ -100,7 +100,7 @@ async def test_batches_and_partial_failures(broker: PocketBroker, producer: Prod
 async def test_iteration_acknowledges_by_asking_for_more(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """The message at which the loop was left comes again, the ones before do not."""
+    """The message at which the loop was left is delivered again, earlier ones are not."""
     await producer.send_batch(priced(topic, 20))
     seen = []
     consumer = consumer_of(broker, group + "c")
@@ -118,7 +118,7 @@ async def test_iteration_acknowledges_by_asking_for_more(
             break
     await again.stop()
     assert last in rest
-    assert len(set(seen[:-1]) & set(rest)) < 9  # an offset covers the beginning of a queue, not single messages
+    assert len(set(seen[:-1]) & set(rest)) < 9  # an offset covers the start of a queue, not single messages
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ async def test_a_paused_consumer_pulls_nothing(
 async def test_members_with_different_subscriptions_are_told_both(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """An error event at each, naming both clients and both subscriptions; none when they agree again."""
+    """Each logs an error event with both clients and both subscriptions; none when they agree again."""
     await producer.send(Message(topic, b"x"))
     logs, consumers = [], []
     for number, tags in enumerate(("A", "A || B")):
@@ -212,7 +212,7 @@ async def test_members_with_different_subscriptions_are_told_both(
 async def test_an_administrator_sees_what_a_consumer_does(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Queues, what is in hand, rates and the calls that run longest, through the broker."""
+    """The broker passes on queues, messages in hand, rates and the longest calls."""
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(40)])
     release = asyncio.Event()
     consumer = consumer_of(broker, group + "c", concurrency=3)
@@ -241,7 +241,7 @@ async def test_an_administrator_sees_what_a_consumer_does(
 async def test_a_reset_moves_a_running_consumer(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Forced, while it runs: it consumes everything again, and commits from there."""
+    """It is forced while the consumer runs: the consumer reads everything again, and commits from there."""
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(30)])
     got: list[int] = []
     consumer = consumer_of(broker, group + "c", persist_interval_ms=20)
@@ -258,7 +258,7 @@ async def test_a_reset_moves_a_running_consumer(
 async def test_a_commit_outside_of_the_queue_is_refused(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """With the queue's end in the text; what was committed before stays."""
+    """The error has the queue's end; the earlier commit stays."""
     await producer.send(Message(topic, b"x"))
     async with ClientInstanceOf(broker) as instance:
         route = await until_known(instance, topic)
@@ -272,7 +272,7 @@ async def test_a_commit_outside_of_the_queue_is_refused(
 
 
 class ClientInstanceOf:
-    """A running instance for a test."""
+    """Open a running instance for a test."""
 
     def __init__(self, broker: PocketBroker) -> None:
         self._instance = ClientInstance(broker.namesrv, rng=random.Random(1))
@@ -286,7 +286,7 @@ class ClientInstanceOf:
 
 
 async def test_two_consumers_of_a_group_need_two_instances(broker: PocketBroker, topic: str, group: str) -> None:
-    """Told, instead of one taking the other's place in the heartbeats."""
+    """It gets an error, instead of replacing the other's place in the heartbeats."""
     instance = ClientInstance(broker.namesrv)
     one, two = (PushConsumer(group, instance=instance) for _ in range(2))
     for consumer in (one, two):
@@ -301,7 +301,7 @@ async def test_two_consumers_of_a_group_need_two_instances(broker: PocketBroker,
 async def test_a_handler_that_blocks_the_loop_is_told_while_it_does(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """By a thread of its own, which the stop ends; plain handlers may block as long as they like."""
+    """A separate thread, which the stop ends, logs it; plain handlers may block without a limit."""
     await producer.send(Message(topic, b"x"))
     log, done = Events(), []
     instance = ClientInstance(broker.namesrv, log=log)

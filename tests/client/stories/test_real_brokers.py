@@ -1,4 +1,4 @@
-"""A producer with one name server and two or three real brokers: nothing is lost, nothing is amplified."""
+"""A producer with one name server and two or three real brokers: no message is lost, the load is not amplified."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ TOPIC = "Orders"
 
 @pytest.fixture
 async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
-    """Brokers a and b with the topic on both."""
+    """Start brokers a and b with the topic on both."""
     cluster = RealCluster(tmp_path)
     await cluster.start("a", "b")
     await cluster.create_topic(TOPIC)
@@ -38,7 +38,7 @@ async def real(tmp_path: Path) -> AsyncIterator[RealCluster]:
 
 
 def instance_of(cluster: RealCluster) -> ClientInstance:
-    """A client that looks for new routes every 100 ms."""
+    """Return a client that fetches routes every 100 ms."""
     return ClientInstance(cluster.namesrv, options=ClientOptions(poll_name_server_interval_ms=100))
 
 
@@ -49,7 +49,7 @@ async def read_ids(cluster: RealCluster, group: str = "reader") -> Counter[str]:
 
 
 async def test_what_one_broker_refuses_the_other_takes(real: RealCluster) -> None:
-    """A refuses everything for much longer than the budget's floor: all delivered, each once, none lost."""
+    """A refuses every send for much longer than the budget's floor: all are delivered, each once."""
     offered = real.refuse("a")
     async with Producer("g", real.namesrv) as producer:
         receipts = [await producer.send(Message(TOPIC, b"%d" % number)) for number in range(100)]
@@ -61,7 +61,7 @@ async def test_what_one_broker_refuses_the_other_takes(real: RealCluster) -> Non
 
 
 async def test_where_both_refuse_the_load_is_not_amplified(real: RealCluster) -> None:
-    """Requests at both brokers: at most 1.1 times the sends, and every error has all attempts."""
+    """Both brokers get at most 1.1 times as many requests as sends, and every error lists all attempts."""
     offered = [real.refuse(name) for name in ("a", "b")]
     async with Producer("g", real.namesrv) as producer:
         errors: list[Any] = []
@@ -74,13 +74,13 @@ async def test_where_both_refuse_the_load_is_not_amplified(real: RealCluster) ->
         assert "the retry budget is empty" in str(errors[-1])
         for name in ("a", "b"):
             real.refuse(name, None)
-        receipts = [await producer.send(Message(TOPIC, b"x")) for _ in range(20)]  # and it is not locked out
+        receipts = [await producer.send(Message(TOPIC, b"x")) for _ in range(20)]  # and the producer is not locked out
     assert {receipt.broker for receipt in receipts} == {"a", "b"}
     assert await read_ids(real) == Counter(receipt.msg_id for receipt in receipts)
 
 
 async def test_a_broker_that_goes_in_the_middle_loses_nothing(real: RealCluster) -> None:
-    """Every send ends with a receipt; what has one and lies on the living broker is there."""
+    """Every send ends with a receipt; messages with one on the live broker are there."""
     async with Producer("g", instance=instance_of(real)) as producer:
         receipts = [await producer.send(Message(TOPIC, b"%d" % number)) for number in range(20)]
 
@@ -108,7 +108,7 @@ async def test_a_broker_that_goes_in_the_middle_loses_nothing(real: RealCluster)
 
 
 async def test_the_blocking_face_has_the_same_options(real: RealCluster) -> None:
-    """The same words, the same errors, from a thread."""
+    """Its options and errors are the same, from a thread."""
     for name in ("a", "b"):
         real.refuse(name)
 

@@ -1,4 +1,4 @@
-"""What a producer makes of refusals, silence and doubt: retries, order, budget, deadlines, against scripted brokers."""
+"""A producer's reaction to refusals, silence and doubt: retries, order, budget, deadlines, against scripted brokers."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ def store(connection: Any, request: Any) -> Any:
 
 
 def store_as(code: int) -> Any:
-    """Stored, with this status."""
+    """Return an answer that stores with this status."""
 
     def answer(connection: Any, request: Any) -> Any:
         results = [(code, 5, [(1000, count)], "") for _, _, count in request.header.sections]
@@ -54,7 +54,7 @@ def silent(connection: Any, request: Any) -> Any:
 
 
 def times(count: int, first: Any, then: Any) -> Any:
-    """Answer as ``first`` so many times, then as ``then``."""
+    """Answer with ``first`` so many times, then with ``then``."""
     left = [count]
 
     def answer(connection: Any, request: Any) -> Any:
@@ -65,7 +65,7 @@ def times(count: int, first: Any, then: Any) -> Any:
 
 
 def native_sections(cluster: Any) -> int:
-    """Count what the brokers were offered: several sections may share a request."""
+    """Count the sections that the brokers got: several may share a request."""
     requests = [each for server in cluster.brokers.values() for each in server.requests if each.code == NATIVE]
     return sum(len(request.header.sections) for request in requests)
 
@@ -121,12 +121,12 @@ async def mute() -> AsyncIterator[MuteServer]:
     await server.stop()
 
 
-# -- what a refusal says ---------------------------------------------------------------------------------------------
+# -- the content of a refusal ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("native", [1, 0])
 async def test_what_the_broker_said_is_in_the_attempt(cluster: Any, native: int) -> None:
-    """Cause, stored, retry-after and stages, of native and of typed refusals alike."""
+    """Cause, stored, retry-after and stages are in it, for native and typed refusals alike."""
     server = await cluster.add("a", native=native)
     server.answers[NATIVE] = server.answers[TYPED] = busy
     cluster.topics["T"] = ["a"]
@@ -142,7 +142,7 @@ async def test_what_the_broker_said_is_in_the_attempt(cluster: Any, native: int)
 
 
 async def test_a_section_refused_among_others_has_its_own_text(one: Any) -> None:
-    """All sections of a frame refused, each for its own reason: none takes the other's."""
+    """All sections of a frame are refused, each for its own reason: each keeps its own text."""
     one.topics["U"] = ["a"]
 
     def each(connection: Any, request: Any) -> Any:
@@ -161,7 +161,7 @@ async def test_a_section_refused_among_others_has_its_own_text(one: Any) -> None
 
 
 async def test_the_old_retry_codes_end_at_flow_control(two: Any) -> None:
-    """4.9's set: SYSTEM_BUSY is no reason to try the next broker, which would have taken it."""
+    """4.9's set: after SYSTEM_BUSY the send does not try the next broker, which would have accepted it."""
     two.brokers["a"].answers[NATIVE] = busy
     options: Any = {"retry_response_codes": RETRY_RESPONSE_CODES_4_9}
     async with Producer("g", two.namesrv.address, **options) as producer:
@@ -175,11 +175,11 @@ async def test_the_old_retry_codes_end_at_flow_control(two: Any) -> None:
     assert "response code 2 is not retried" in str(failed[0])
 
 
-# -- how often, how soon ---------------------------------------------------------------------------------------------
+# -- number and times of retries -------------------------------------------------------------------------------------
 
 
 async def test_both_kinds_of_sends_have_their_own_count(one: Any) -> None:
-    """retryTimesWhenSendFailed for those that wait, retryTimesWhenSendAsyncFailed for the others, in one turn too."""
+    """retryTimesWhenSendFailed for sends that wait, retryTimesWhenSendAsyncFailed for the others, even in one turn."""
     one.brokers["a"].answers[NATIVE] = busy
     async with Producer(
         "g", one.namesrv.address, retry_times_when_send_failed=0, retry_times_when_send_async_failed=1
@@ -194,7 +194,7 @@ async def test_both_kinds_of_sends_have_their_own_count(one: Any) -> None:
 
 
 async def test_a_single_broker_is_tried_again_after_what_it_asked_for(one: Any) -> None:
-    """Not before retry_after_ms, which the second attempt's time shows."""
+    """The second attempt's time shows that it does not come before retry_after_ms."""
     one.brokers["a"].answers[NATIVE] = times(1, busy, store)
     async with Producer("g", one.namesrv.address) as producer:
         started = time.monotonic()
@@ -205,7 +205,7 @@ async def test_a_single_broker_is_tried_again_after_what_it_asked_for(one: Any) 
 
 
 async def test_a_pause_that_does_not_fit_is_not_begun(one: Any) -> None:
-    """The broker asks for more time than is left: the send fails now, and says so."""
+    """The broker asks for more time than is left: the send fails at once, and the error names the reason."""
     one.brokers["a"].answers[NATIVE] = lambda connection, request: (2, BUSY_TEXT, None, b"", {"retry_after_ms": "9999"})
     async with Producer("g", one.namesrv.address) as producer:
         with pytest.raises(SendFailed, match="a asked to wait 9999 ms"):
@@ -217,7 +217,7 @@ async def test_a_pause_that_does_not_fit_is_not_begun(one: Any) -> None:
 
 @pytest.mark.slow
 async def test_refusals_by_all_brokers_are_not_amplified(two: Any) -> None:
-    """Requests at both brokers together stay within the sends and ten retries a broker."""
+    """The requests at both brokers stay within the sends plus ten retries for each broker."""
     for server in two.brokers.values():
         server.answers[NATIVE] = busy
     sends = 300
@@ -234,7 +234,7 @@ async def test_refusals_by_all_brokers_are_not_amplified(two: Any) -> None:
 
 
 async def test_without_a_budget_every_send_is_tried_three_times(two: Any) -> None:
-    """RocketMQ's way, to compare."""
+    """This is RocketMQ's way, for comparison."""
     for server in two.brokers.values():
         server.answers[NATIVE] = lambda connection, request: (2, BUSY_TEXT, None, b"", {})
     async with Producer("g", two.namesrv.address, retry_budget_ratio=None) as producer:
@@ -245,7 +245,7 @@ async def test_without_a_budget_every_send_is_tried_three_times(two: Any) -> Non
 
 
 async def test_a_healthy_broker_takes_over_for_as_long_as_the_other_refuses(two: Any) -> None:
-    """Many more retries than the budget's floor, each of which leads somewhere."""
+    """There are many more retries than the budget's floor, and each of them succeeds."""
     two.brokers["a"].answers[NATIVE] = busy
     async with Producer("g", two.namesrv.address) as producer:
         receipts = []
@@ -261,7 +261,7 @@ async def test_a_healthy_broker_takes_over_for_as_long_as_the_other_refuses(two:
 
 @pytest.mark.slow
 async def test_a_broker_that_hangs_leaves_time_for_the_other(two: Any) -> None:
-    """It takes two thirds of the time at most; the receipt says that the first attempt may have been stored too."""
+    """It gets at most two thirds of the time; the receipt warns that the first attempt may have been stored too."""
     two.brokers["a"].answers[NATIVE] = silent
     async with Producer("g", two.namesrv.address) as producer:
         receipts = await asyncio.gather(
@@ -277,7 +277,7 @@ async def test_a_broker_that_hangs_leaves_time_for_the_other(two: Any) -> None:
 
 @pytest.mark.slow
 async def test_rocketmqs_way_waits_for_the_first_broker_alone(two: Any) -> None:
-    """send_msg_max_timeout_per_request_ms=-1: the hang eats the whole time."""
+    """send_msg_max_timeout_per_request_ms=-1: the hang uses the whole time."""
     for server in two.brokers.values():
         server.answers[NATIVE] = silent
     options: Any = {"send_msg_max_timeout_per_request_ms": -1}
@@ -289,7 +289,7 @@ async def test_rocketmqs_way_waits_for_the_first_broker_alone(two: Any) -> None:
 
 @pytest.mark.slow
 async def test_a_server_that_never_says_hello_is_passed_by(two: Any, mute: MuteServer) -> None:
-    """Accepting a connection is not serving: the connect has its share of the time too."""
+    """An accepted connection is not a service: the connect gets its share of the time too."""
     await two.brokers["a"].stop()
     two.brokers["a"] = mute
     async with Producer("g", two.namesrv.address) as producer:
@@ -297,7 +297,7 @@ async def test_a_server_that_never_says_hello_is_passed_by(two: Any, mute: MuteS
             *(producer.send(Message("T", b"x"), timeout_ms=900 + 20 * index) for index in range(4))
         )
         assert {receipt.broker for receipt in receipts} == {"b"}
-        assert not any(receipt.duplicate_possible for receipt in receipts)  # nothing had left
+        assert not any(receipt.duplicate_possible for receipt in receipts)  # no byte had left
     del two.brokers["a"]
 
 
@@ -326,7 +326,7 @@ class Ticks:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["brokers", "name server", "hello"])
 async def test_the_timeout_is_a_hard_bound(two: Any, mute: MuteServer, kind: str) -> None:
-    """Whatever is silent, the send ends in time: 50 ms of granularity, the rest for the turns of the loop."""
+    """Whichever part is silent, the send ends in time: 50 ms of granularity, the rest for the turns of the loop."""
     namesrv = two.namesrv.address
     if kind == "brokers":
         for server in two.brokers.values():
@@ -351,7 +351,7 @@ async def test_the_timeout_is_a_hard_bound(two: Any, mute: MuteServer, kind: str
 
 @pytest.mark.slow
 async def test_sends_of_one_turn_do_not_share_their_deadlines(two: Any) -> None:
-    """An impatient send, and one that may move, leave a patient one and a keyed one their whole time."""
+    """An impatient send, and one that may move, leave their whole time to a patient one and a keyed one."""
     for server in two.brokers.values():
         server.answers[NATIVE] = silent
     ends: dict[str, float] = {}
@@ -396,11 +396,11 @@ async def test_waiting_for_room_is_part_of_the_timeout(one: Any) -> None:
     assert ticked_s < 1.5
 
 
-# -- stored, but ------------------------------------------------------------------------------------------------------
+# -- stored in doubt --------------------------------------------------------------------------------------------------
 
 
 async def test_not_store_ok_is_sent_to_another_broker(two: Any) -> None:
-    """retryAnotherBrokerWhenNotStoreOK: SEND_OK of the other one is the receipt; the first copy is still there."""
+    """retryAnotherBrokerWhenNotStoreOK: the other one's SEND_OK is the receipt; the first copy still exists."""
     two.brokers["a"].answers[NATIVE] = store_as(ResponseCode.FLUSH_DISK_TIMEOUT)
     async with Producer("g", two.namesrv.address, retry_another_broker_when_not_store_ok=True) as producer:
         receipts = [await producer.send(Message("T", b"x")) for _ in range(4)]
@@ -412,7 +412,7 @@ async def test_not_store_ok_is_sent_to_another_broker(two: Any) -> None:
 
 @pytest.mark.parametrize("other", ["refuses", "doubts", "is not there"])
 async def test_the_first_stored_receipt_is_better_than_none(two: Any, other: str) -> None:
-    """When no broker does better, the message is stored all the same, and not sent to the same broker again."""
+    """If no broker does better, the message is stored, and not sent to the same broker again."""
     names = ["a"] if other == "is not there" else ["a", "b"]
     two.topics["T"] = names
     two.brokers["a"].answers[NATIVE] = store_as(ResponseCode.SLAVE_NOT_AVAILABLE)
@@ -436,7 +436,7 @@ async def test_without_the_option_a_doubtful_receipt_is_the_receipt(two: Any) ->
 
 
 async def test_the_message_id_stays_the_same_over_attempts(cluster: Any) -> None:
-    """Consumers can recognize the two copies of a send that was lost in flight."""
+    """By it consumers recognize the two copies of a send whose answer was lost."""
     seen: list[str] = []
 
     def hang_up(connection: Any, request: Any) -> None:
@@ -460,7 +460,7 @@ async def test_the_message_id_stays_the_same_over_attempts(cluster: Any) -> None
 
 
 async def test_a_keyed_send_is_tried_again_on_its_own_queue(two: Any) -> None:
-    """The broker says that nothing was stored, and nothing has overtaken it."""
+    """The broker reports that it stored none, and no send has overtaken it."""
     queues: list[Any] = []
 
     def note(connection: Any, request: Any) -> Any:
@@ -477,7 +477,7 @@ async def test_a_keyed_send_is_tried_again_on_its_own_queue(two: Any) -> None:
 
 
 async def test_a_keyed_send_that_was_overtaken_is_not_tried_again(one: Any) -> None:
-    """The later message for its queue is in: an earlier one behind it would break the order."""
+    """A later message for its queue is stored: an earlier one behind it would break the order."""
     one.brokers["a"].answers[NATIVE] = store
     async with Producer("g", one.namesrv.address) as producer:
         await producer.send(Message("T", b"warm", sharding_key="k"))
@@ -492,7 +492,7 @@ async def test_a_keyed_send_that_was_overtaken_is_not_tried_again(one: Any) -> N
 
 
 async def test_a_keyed_send_is_not_tried_again_when_it_may_be_stored(one: Any) -> None:
-    """Lost on the way: a second copy could come behind later messages."""
+    """Its answer is lost: a second copy could follow later messages."""
 
     def hang_up(connection: Any, request: Any) -> None:
         connection.abort("script")
@@ -509,13 +509,13 @@ async def test_a_keyed_send_is_not_tried_again_when_it_may_be_stored(one: Any) -
 
 
 async def test_a_refusing_broker_is_isolated_and_used_again_after_its_time(two: Any) -> None:
-    """sendLatencyFaultEnable: first attempts go past it until 5.3's 10 s are over."""
+    """sendLatencyFaultEnable: first attempts avoid it until 5.3's 10 s are over."""
     two.brokers["a"].answers[NATIVE] = busy
     clock = ManualClock()
     instance = ClientInstance(two.namesrv.address, clock=clock)
     async with Producer("g", instance=instance, send_latency_fault_enable=True) as producer:
         assert producer.fault_items is not None
-        for _ in range(20):  # how often the turns pass before it is the refusing broker's is not the point
+        for _ in range(20):  # it does not matter how often the turns pass before the refusing broker's comes
             await producer.send(Message("T", b"x"))
         assert set(producer.fault_items.avoided) == {"a"}
         tried = two.brokers["a"].codes().count(NATIVE)
@@ -529,7 +529,7 @@ async def test_a_refusing_broker_is_isolated_and_used_again_after_its_time(two: 
 
 
 async def test_a_slow_broker_rests_for_its_time(two: Any) -> None:
-    """An answer after 600 ms sends the next ones elsewhere for 2 s (5.3) or 30 s (4.9); then it is used again."""
+    """An answer after 600 ms diverts the next sends for 2 s (5.3) or 30 s (4.9); then the broker is used again."""
     clock = ManualClock()
 
     def slowly(connection: Any, request: Any) -> Any:
@@ -552,7 +552,7 @@ async def test_a_slow_broker_rests_for_its_time(two: Any) -> None:
 
 
 async def test_a_bad_message_does_not_isolate_its_broker(one: Any) -> None:
-    """MESSAGE_ILLEGAL speaks of the message; RocketMQ isolates the broker all the same."""
+    """MESSAGE_ILLEGAL concerns the message; RocketMQ isolates the broker nevertheless."""
     one.brokers["a"].answers[NATIVE] = lambda connection, request: (ResponseCode.MESSAGE_ILLEGAL, "no", None, b"")
     async with Producer("g", one.namesrv.address, send_latency_fault_enable=True) as producer:
         with pytest.raises(SendFailed):
@@ -597,7 +597,7 @@ async def test_oneway_sends_to_a_peer_that_does_not_read_are_bounded(one: Any) -
 
 
 async def test_oneway_messages_without_a_connection_are_counted_as_lost(two: Any) -> None:
-    """No other caller sees them."""
+    """No caller would notice the loss."""
     await asyncio.gather(*(server.stop() for server in two.brokers.values()))
     instance = ClientInstance(two.namesrv.address, options=ClientOptions(connect_timeout_ms=300))
     async with Producer("g", instance=instance) as producer:

@@ -1,4 +1,4 @@
-"""What a receipt says of a synchronous master's answer."""
+"""How a receipt describes a synchronous master's answer."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def receipt(
 
 
 def test_copies_are_named_beside_the_disk() -> None:
-    """SEND_OK of a synchronous master: what the disk has, and how many machines."""
+    """SEND_OK of a synchronous master: the state of the disk, and the number of machines."""
     words = receipt(copies=3, flush="SYNC_FLUSH").durability
     assert words.startswith("stored and synced to the broker's disk")
     assert "; 3 copies have it" in words
@@ -32,6 +32,6 @@ def test_copies_are_named_beside_the_disk() -> None:
     ],
 )
 def test_what_was_not_waited_for_or_not_confirmed_names_no_copies(made: Receipt, words: str) -> None:
-    """Nothing is promised that the answer did not mean."""
+    """The receipt promises only what the answer meant."""
     assert words in made.durability
     assert "copies" not in made.durability

@@ -69,7 +69,7 @@ async def test_the_error_lists_every_attempt(two: Any) -> None:
 
 
 async def test_codes_outside_the_set_are_not_retried_until_added(two: Any) -> None:
-    """MESSAGE_ILLEGAL ends at once; the user may think otherwise."""
+    """MESSAGE_ILLEGAL ends the send at once; users may add it."""
     for server in two.brokers.values():
         server.answers[NATIVE] = refuse(ResponseCode.MESSAGE_ILLEGAL)
     async with Producer("g", two.namesrv.address) as producer:
@@ -105,7 +105,7 @@ async def test_one_section_refused_leaves_the_others(two: Any) -> None:
 
 
 async def test_the_timeout_bounds_all_attempts(two: Any) -> None:
-    """A silent broker uses the caller's time; what was sent may have been stored, and the error says so."""
+    """A silent broker uses up the caller's time; a request that left may be stored, and the error warns of it."""
     for server in two.brokers.values():
         server.answers[NATIVE] = silent
     async with Producer("g", two.namesrv.address) as producer:
@@ -119,7 +119,7 @@ async def test_the_timeout_bounds_all_attempts(two: Any) -> None:
 
 
 async def test_keyed_sends_have_one_attempt_where_the_broker_says_nothing(two: Any) -> None:
-    """Another queue would break their order; the same one too, unless the broker says that nothing was stored."""
+    """Another queue would break their order; so would the same, unless the broker reports that it stored none."""
     for server in two.brokers.values():
         server.answers[NATIVE] = refuse(ResponseCode.SYSTEM_BUSY)
     async with Producer("g", two.namesrv.address) as producer:
@@ -129,7 +129,7 @@ async def test_keyed_sends_have_one_attempt_where_the_broker_says_nothing(two: A
 
 
 async def test_a_lost_connection_is_retried_on_the_other_broker(two: Any) -> None:
-    """The broker that hangs up loses the message to the other one."""
+    """The send that a broker drops by hanging up goes to the other one."""
 
     def hang_up(connection: Any, request: Any) -> None:
         connection.abort("script")
@@ -142,7 +142,7 @@ async def test_a_lost_connection_is_retried_on_the_other_broker(two: Any) -> Non
 
 
 async def test_a_broker_that_is_down_is_avoided(two: Any) -> None:
-    """Nothing listens at one address: the send goes to the other."""
+    """No process listens at one address: the send goes to the other."""
     await two.brokers["a"].stop()
     async with Producer("g", two.namesrv.address) as producer:
         receipts = [await producer.send(Message("T", b"x")) for _ in range(3)]
@@ -158,7 +158,7 @@ async def test_a_broker_that_is_down_is_avoided(two: Any) -> None:
     ],
 )
 async def test_stored_with_doubt_is_a_receipt(two: Any, code: Any, status: Any) -> None:
-    """Three codes mean stored, but less safe than asked for."""
+    """Three codes mean stored, but less safe than requested."""
 
     def doubt(connection: Any, request: Any) -> Any:
         return ResponseCode.SUCCESS, "", NativeAppendResponseHeader(1, [(code, 1, [(0, 1)], "")]), b""
@@ -209,7 +209,7 @@ async def test_a_retry_may_go_to_another_kind_of_broker(two: Any) -> None:
 
 
 async def test_a_delayed_message_is_sent_typed(two: Any) -> None:
-    """What is not plain goes the way RocketMQ's clients send it, to a native broker too."""
+    """A message that is not plain is sent in RocketMQ's form, to a native broker too."""
     for server in two.brokers.values():
         server.answers[TYPED] = store_typed
     async with Producer("g", two.namesrv.address) as producer:
@@ -219,7 +219,7 @@ async def test_a_delayed_message_is_sent_typed(two: Any) -> None:
 
 
 async def test_an_answer_that_does_not_fit_is_an_error(two: Any) -> None:
-    """Fewer results than sections: refused, not guessed."""
+    """An answer with fewer results than sections is refused; the client does not guess."""
     for server in two.brokers.values():
         server.answers[NATIVE] = lambda connection, request: (0, "", NativeAppendResponseHeader(1, []), b"")
     async with Producer("g", two.namesrv.address) as producer:
@@ -228,7 +228,7 @@ async def test_an_answer_that_does_not_fit_is_an_error(two: Any) -> None:
 
 
 async def test_a_new_route_is_used_without_a_restart(two: Any) -> None:
-    """Topics that move to another broker are followed by the refresh."""
+    """The refresh follows topics that move to another broker."""
     two.topics["T"] = ["a"]
     options = ClientOptions(poll_name_server_interval_ms=20)
     async with Producer("g", instance=ClientInstance(two.namesrv.address, options=options)) as producer:
@@ -240,10 +240,10 @@ async def test_a_new_route_is_used_without_a_restart(two: Any) -> None:
 
 
 async def test_a_dead_broker_leaves_the_route_at_once(two: Any) -> None:
-    """Once the name server has taken a broker out, it is not tried again every other frame until the timed refresh."""
+    """Once the name server has removed a broker, no send goes to it until the timed refresh."""
     async with Producer("g", two.namesrv.address) as producer:
         await asyncio.gather(*(producer.send(Message("T", b"x")) for _ in range(4)))
-        await asyncio.sleep(0.25)  # a younger route is not doubted
+        await asyncio.sleep(0.25)  # a younger route is not checked again
         await two.brokers["a"].stop()
         two.topics["T"] = ["b"]
         async with asyncio.timeout(60):
@@ -258,14 +258,14 @@ async def test_a_dead_broker_leaves_the_route_at_once(two: Any) -> None:
 
 
 async def test_a_second_name_server_takes_over(two: Any) -> None:
-    """The first address answers nothing; the second does, and stays in use."""
+    """The first address is silent; the second answers and stays in use."""
     async with Producer("g", f"127.0.0.1:1;{two.namesrv.address}") as producer:
         assert (await producer.send(Message("T", b"x"))).attempts == 1
         assert producer.instance.name_servers.current == two.namesrv.address
 
 
 async def test_no_name_server_at_all() -> None:
-    """10004: none given, or none that answers."""
+    """10004: no name server is configured, or none answers."""
     with pytest.raises(NoNameServer, match="No name server address, please set it"):
         Producer("g", "")
     async with Producer("g", "127.0.0.1:1") as producer:

@@ -32,7 +32,7 @@ FAST = {"message_delay_level": " ".join(["1s"] * 18)}
 
 @pytest.fixture(scope="module")
 def fast_broker() -> Any:
-    """A broker whose every delay level is one second."""
+    """A broker whose delay levels are one second each."""
     with PocketBroker(store=FAST) as running:
         yield running
 
@@ -103,7 +103,7 @@ async def test_a_message_fails_until_it_is_dead(
 async def test_a_handler_can_give_up_at_once(
     fast_broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Level -1: the first failure is the last; the rest of a batch is not touched."""
+    """Level -1: the first failure is the last; the rest of a batch is not affected."""
     await producer.send_batch([Message(topic, b"%d" % number, sharding_key="s") for number in range(4)])
     consumer = consumer_of(fast_broker.namesrv, group + "c")
     done: list[bytes] = []
@@ -125,7 +125,7 @@ async def test_a_handler_can_give_up_at_once(
 async def test_an_ordered_message_that_keeps_failing_dies_in_its_order(
     fast_broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """It is tried here, in its place, until the tries are over; then the queue goes on behind it."""
+    """It is retried here, in its place, until the attempts are used up; then the queue goes on."""
     await producer.send_batch([Message(topic, b"%d" % number, sharding_key="s") for number in range(3)])
     options = {"max_reconsume_times": 2, "suspend_current_queue_time_millis": 10}
     consumer = consumer_of(fast_broker.namesrv, group + "c", **options)
@@ -146,7 +146,7 @@ async def test_an_ordered_message_that_keeps_failing_dies_in_its_order(
 
 @pytest.mark.slow
 async def test_a_retry_survives_a_restart_of_broker_and_consumer(tmp_path: Path, topic: str, group: str) -> None:
-    """The copy waits in the log, not in anybody's memory."""
+    """The copy waits in the log, not in memory."""
     with PocketBroker(store=FAST, data_dir=tmp_path) as broker:
         async with Producer(group=group, namesrv=broker.namesrv) as producer:
             await producer.send(Message(topic, b"again"))
@@ -177,7 +177,7 @@ async def test_a_retry_survives_a_restart_of_broker_and_consumer(tmp_path: Path,
 
 @pytest.mark.slow
 async def test_a_broker_that_is_gone_keeps_no_message_from_its_retry(tmp_path: Path, topic: str, group: str) -> None:
-    """Its messages in hand fail after it has gone: their copies go to the retry topic at another broker."""
+    """Messages in hand fail after it has gone: their copies go to the retry topic at another broker."""
     cluster = RealCluster(tmp_path)
     await cluster.start("a", "b")
     await cluster.create_topic(topic, queues=1)
@@ -199,7 +199,7 @@ async def test_a_broker_that_is_gone_keeps_no_message_from_its_retry(tmp_path: P
 
         async with consumer:
             await until(lambda: len(in_hand) == 2)
-            async with consumer._rebalance_service._lock:  # no round sees that the broker has gone
+            async with consumer._rebalance_service._lock:  # no round notices that the broker has gone
                 await cluster.stop("a")
                 go_on.set()
                 policy: Any = consumer._policy
@@ -222,7 +222,7 @@ async def _all(admin: Admin, topic: str) -> AsyncIterator[ReceivedMessage]:
 async def test_what_nobody_takes_stays_here_and_is_consumed_again(
     fast_broker: PocketBroker, producer: Producer, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both ways fail: the handler gets it again after the pause, with the offset not moved; then the broker works."""
+    """Both ways fail: the handler gets it again after the pause, with the offset unchanged; then the broker works."""
     await producer.send(Message(topic, b"x"))
     consumer = consumer_of(fast_broker.namesrv, group + "c")
     seen: list[int] = []
@@ -254,7 +254,7 @@ async def test_what_nobody_takes_stays_here_and_is_consumed_again(
 async def test_a_rocketmq_broker_gets_rocketmqs_request(
     topic: str, group: str, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No field of ours, 16 as RocketMQ's clients say; when it refuses, the copy is as their copy is."""
+    """It has no field of ours and 16 attempts as in RocketMQ's clients; when refused, the copy is as theirs."""
     server = await cluster.add("b")
     cluster.topics[topic] = cluster.topics[f"%RETRY%{group}"] = ["b"]
     requests: list[Any] = []
@@ -334,7 +334,7 @@ async def test_duplicates_and_resends_of_what_is_done_reach_no_handler(
 
 
 def test_the_reason_of_a_failure_is_one_bounded_line() -> None:
-    """Whatever a handler raises fits into a property."""
+    """Any error of a handler fits into a property."""
     assert error_line("") == ""
     assert error_line("a\nb\x01c\x02 \t d") == "a b c d"
     assert error_line("a\ud800b") == "a b"
@@ -343,7 +343,7 @@ def test_the_reason_of_a_failure_is_one_bounded_line() -> None:
 
 
 def test_only_messages_of_retry_topics_change_their_topic() -> None:
-    """A RETRY_TOPIC property elsewhere means nothing."""
+    """A RETRY_TOPIC property has no meaning elsewhere."""
     plain, retried, bare = message_of(topic="T"), message_of(topic="%RETRY%g"), message_of(topic="%RETRY%g")
     plain.properties["RETRY_TOPIC"] = retried.properties["RETRY_TOPIC"] = "origin"
     show_origin([plain, retried, bare])
@@ -352,13 +352,13 @@ def test_only_messages_of_retry_topics_change_their_topic() -> None:
 
 @pytest.mark.parametrize("times", [-2, 1 << 31, 1.5, True])
 def test_a_limit_that_cannot_be_meant_is_refused(times: Any) -> None:
-    """Whole numbers from -1 on."""
+    """Only whole numbers from -1 on are accepted."""
     with pytest.raises(ConfigError, match="max_reconsume_times"):
         SendBack(ClientInstance("127.0.0.1:1"), "g", times)
 
 
 def test_a_group_whose_name_is_too_long_for_a_retry_topic_is_refused() -> None:
-    """When the consumer is made, not with its first failure; broadcasting needs no retry topic."""
+    """The error comes when the consumer is made, not with its first failure; broadcasting needs no retry topic."""
     with pytest.raises(ConfigError, match="at most 120"):
         PushConsumer("g" * 121, "127.0.0.1:1")
     PushConsumer("g" * 121, "127.0.0.1:1", message_model="BROADCASTING")

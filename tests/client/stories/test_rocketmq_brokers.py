@@ -1,4 +1,4 @@
-"""Tests of what the SDK does with brokers that announce nothing: RocketMQ's. Without Java; real ones: tests/interop."""
+"""The SDK with brokers that announce no features, as RocketMQ's do. Without Java; tests/interop has real ones."""
 
 import asyncio
 from typing import Any
@@ -30,7 +30,7 @@ TYPED, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
 def stored(connection: Any, request: Any) -> Any:
-    """Answer a send: the ids and offsets do not matter here."""
+    """Return an answer of a stored send: ids and offsets do not matter here."""
     count = 1 if request.code == TYPED else len(_bodies(request))
     ids = ",".join(f"{number:032X}" for number in range(count))
     return ResponseCode.SUCCESS, "", SendMessageResponseHeader(ids, request.header.queue_id, 0), b""
@@ -62,7 +62,7 @@ async def rocket(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 async def test_messages_of_one_turn_travel_as_a_batch_and_say_whether_they_wait_for_the_disk(rocket: Any) -> None:
-    """Keys, delays and the like keep a message out of a batch, or its queue."""
+    """Keys, delays and similar fields keep a message out of a batch, or out of its queue."""
     server = rocket.brokers["rocket"]
     async with Producer("g", rocket.namesrv.address) as producer:
         await producer.send(Message("T", b"alone"))
@@ -94,7 +94,7 @@ async def test_a_batch_that_is_too_large_for_the_broker_is_sent_message_by_messa
 
 
 async def test_a_queue_has_one_send_on_the_way(rocket: Any) -> None:
-    """The second one leaves when the first is answered, although nothing else keeps it."""
+    """The second send leaves when the first is answered, without another reason to wait."""
     server, held = rocket.brokers["rocket"], []
     server.answers[TYPED] = lambda connection, request: held.append((connection, request))
 
@@ -135,7 +135,7 @@ async def test_a_forced_seek_tells_a_rocketmq_broker_the_time_and_not_an_offset(
 
 
 async def test_the_first_commit_of_a_group_goes_alone_and_the_others_together(rocket: Any) -> None:
-    """RocketMQ keeps one of several first commits that it carries out at once. Others go on when it fails."""
+    """RocketMQ keeps only one of several simultaneous first commits. If the first fails, the others go on."""
     server, held = rocket.brokers["rocket"], []
     server.answers[COMMIT] = lambda connection, request: held.append((connection, request))
 
@@ -163,7 +163,7 @@ async def test_the_first_commit_of_a_group_goes_alone_and_the_others_together(ro
 
 
 async def test_commands_for_masters_and_transactions_say_that_it_is_a_rocketmq(rocket: Any) -> None:
-    """A sentence with what to use instead, and no request that a RocketMQ does not know."""
+    """The error has the command to use instead, and no request leaves that RocketMQ does not know."""
     server = rocket.brokers["rocket"]
     server.answers[RequestCode.TRANSACTION_LIST] = lambda *_: (3, " request type 30039 not supported", None, b"")
     async with Admin(rocket.namesrv.address) as admin:
@@ -196,7 +196,7 @@ def test_what_a_broker_lacks_is_told_once_and_only_of_versions_that_lack_it() ->
 
 
 def test_a_form_of_headers_that_nobody_knows_is_refused() -> None:
-    """The names are RocketMQ's."""
+    """Only RocketMQ's names are valid."""
     from pocketmq.client import ClientOptions
 
     with pytest.raises(ConfigError, match="ROCKETMQ"):

@@ -1,4 +1,4 @@
-"""Brokers that do anything at random: every send ends, nothing is left behind, keyed messages keep their order."""
+"""Brokers that answer at random: every send ends, no resource leaks, keyed messages keep their order."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ FACTS = {"cause": "queue_full", "stored": "no", "retry_after_ms": "5"}
 
 
 class Chaos:
-    """Answers of brokers; remembers what they stored, in order, by queue."""
+    """Answers of brokers; keeps the stored messages, in order, by queue."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -61,7 +61,7 @@ class Chaos:
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 6))])
 async def test_every_send_ends_and_nothing_is_left_behind(cluster: Any, seed: int) -> None:
-    """Receipts are true, errors that say "not stored" too; no byte, permit or token stays out."""
+    """Receipts are true, and so are errors that report "not stored"; no byte, permit or token leaks."""
     chaos = {name: Chaos(seed * 10 + number) for number, name in enumerate("abc")}
     for name, each in chaos.items():
         (await cluster.add(name)).answers[RequestCode.NATIVE_APPEND] = each
@@ -86,7 +86,7 @@ async def test_every_send_ends_and_nothing_is_left_behind(cluster: Any, seed: in
 
         async with asyncio.timeout(100):
             results = await asyncio.gather(*(send(number) for number in range(250)), return_exceptions=True)
-        while all(isinstance(result, BaseException) for result in results):  # on a machine too slow for any
+        while all(isinstance(result, BaseException) for result in results):  # on a machine too slow for any message
             results += await asyncio.gather(send(len(results)), return_exceptions=True)
         held, budget = producer.in_flight, producer.retry_budget
         assert (held.bytes_held, held.sends, held.oneways, held.full) == (0, 0, 0, False)
@@ -111,7 +111,7 @@ async def test_every_send_ends_and_nothing_is_left_behind(cluster: Any, seed: in
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 4))])
 async def test_pipelined_keyed_sends_keep_their_order(cluster: Any, seed: int) -> None:
-    """What a queue holds of one key is in the order of the sends, gaps allowed, whatever was retried."""
+    """A queue holds a key's messages in the order of the sends, with possible gaps, whatever was retried."""
     each = Chaos(seed)
     (await cluster.add("a")).answers[RequestCode.NATIVE_APPEND] = each
     cluster.topics["T"] = ["a"]
@@ -123,7 +123,7 @@ async def test_pipelined_keyed_sends_keep_their_order(cluster: Any, seed: int) -
             await asyncio.sleep(rng.choice([0, 0, 0.002, 0.02]))
         async with asyncio.timeout(100):
             await asyncio.gather(*futures, return_exceptions=True)
-            while not any(each.stored.values()):  # on a machine too slow for any
+            while not any(each.stored.values()):  # on a machine too slow for any message
                 futures.append(producer.send_nowait(Message("T", b"%d" % len(futures), sharding_key="k")))
                 await asyncio.gather(futures[-1], return_exceptions=True)
     order = [int(body) for bodies in each.stored.values() for body in bodies]

@@ -1,4 +1,4 @@
-"""Consumers and slaves: reads go on without the master, commits are not lost, suggestions are obeyed."""
+"""Consumers and slaves: reads continue without the master, commits are not lost, suggestions are followed."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ TOPIC = "BenchmarkTest"
 
 @pytest.fixture
 async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
-    """A cluster with a name server."""
+    """Start a cluster with a name server."""
     async with contextlib.AsyncExitStack() as stack:
         cluster = HaCluster(stack, tmp_path)
         await cluster.start_name_server()
@@ -39,7 +39,7 @@ async def ha(tmp_path: Path) -> AsyncIterator[HaCluster]:
 
 
 def instance_of(ha: HaCluster) -> ClientInstance:
-    """A client that looks for new routes every 100 ms."""
+    """Return a client that fetches routes every 100 ms."""
     return ClientInstance(ha.namesrv.address, options=ClientOptions(poll_name_server_interval_ms=100))
 
 
@@ -51,7 +51,7 @@ async def send(ha: HaCluster, count: int) -> set[str]:
 
 
 async def test_a_push_consumer_goes_on_from_the_slave_and_back(ha: HaCluster) -> None:
-    """Nothing is missed, nothing is read twice, and the progress made without the master is the master's later."""
+    """No message is missed or read twice, and the master later has the progress made without it."""
     master, slave = await ha.pair()
     sent = await send(ha, 50)
     handled: list[str] = []
@@ -82,7 +82,7 @@ async def test_a_push_consumer_goes_on_from_the_slave_and_back(ha: HaCluster) ->
 
 
 async def test_a_pull_consumer_reads_and_commits_without_the_master(ha: HaCluster) -> None:
-    """A started consumer whose master goes reads the rest from the slave; its commit is there for the next one."""
+    """A running consumer whose master goes reads the rest from the slave; the next consumer finds its commit."""
     master, slave = await ha.pair()
     sent = await send(ha, 30)
     await eventually(lambda: slave.store.dispatched_offset >= master.store.committed_offset)
@@ -101,7 +101,7 @@ async def test_a_pull_consumer_reads_and_commits_without_the_master(ha: HaCluste
 
 
 async def test_producers_leave_a_name_without_a_master(ha: HaCluster) -> None:
-    """While only the slave of a name is there, all sends go to the other master."""
+    """While a name has only its slave, all sends go to the other master."""
     await ha.pair()
     await ha.start("b", 0, broker_name="broker-b", broker_role="ASYNC_MASTER")
     await eventually(lambda: "broker-b" in ha.namesrv.routes.cluster_info().broker_addr_table)
@@ -129,7 +129,7 @@ async def test_a_master_far_ahead_sends_its_readers_to_the_slave(ha: HaCluster) 
         await consumer.poll(queues[0], timeout_ms=10)
         assert wire._suggested == {}
         advice: Any = master.request_table.executor("PullMessageThread").processor
-        advice.advice.recent.in_memory_bytes = 1  # whatever lies a byte behind the end counts as on disk
+        advice.advice.recent.in_memory_bytes = 1  # bytes that lie one byte behind the end count as on disk
         await consumer.seek(TOPIC, "earliest")
         await consumer.poll(queues, max_messages=2, timeout_ms=30_000)
         assert set(wire._suggested.values()) == {1}
@@ -147,7 +147,7 @@ async def test_a_master_far_ahead_sends_its_readers_to_the_slave(ha: HaCluster) 
 
 
 def test_readers_are_tried_in_order() -> None:
-    """The wanted broker, the master, then slaves by id."""
+    """The wanted broker comes first, then the master, then slaves by id."""
     broker = BrokerAddresses("c", "a", {2: "two:1", 0: "zero:1", 1: "one:1"})
     assert [number for number, _ in broker.readers()] == [0, 1, 2]
     assert [number for number, _ in broker.readers(2)] == [2, 0, 1]

@@ -45,7 +45,7 @@ async def run_once(
             await asyncio.sleep(rng.choice([0, 0, 0.01, 0.05]))
             return answer
 
-        seen_brokers = set(rng.sample(["a", "b", "c"], rng.choice([2, 3])))  # any two know a broker in common
+        seen_brokers = set(rng.sample(["a", "b", "c"], rng.choice([2, 3])))  # any two share a known broker
 
         async def some() -> set[str]:
             return seen_brokers
@@ -62,7 +62,7 @@ async def run_once(
 
 @pytest.mark.slow
 async def test_runs_that_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three drivers of each transaction at once, of which some die anywhere; then one more run ends it."""
+    """Three drivers of each transaction at once, some of which die anywhere; then one more run ends it."""
     rng = random.Random(base_seed())
     print(f"POCKETMQ_SEED={base_seed()}")
     cluster = RealCluster(tmp_path)

@@ -51,7 +51,7 @@ async def transactions(cluster: RealCluster) -> AsyncIterator[StagedTransactions
 
 
 def keyed(*numbers: int, key: str) -> pa.RecordBatch:
-    """Return rows that go to one queue."""
+    """Return rows for one queue."""
     return pa.RecordBatch.from_pydict({"body": [b"%d" % n for n in numbers], "sharding_key": [key] * len(numbers)})
 
 
@@ -115,7 +115,7 @@ async def test_a_late_prepare_of_an_older_run_is_refused(
 
 
 async def test_parts_of_two_runs_are_told(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """A broker that holds another run's part than the one that was committed is not made to deliver it."""
+    """A broker with a part of another run than the committed one is not made to deliver it."""
     run1, run2 = await stage(transactions, 0, batch(0, 40)), await stage(transactions, 0, batch(0, 40))
     await add_brokers(transactions)
     new = await prepare_at(transactions, run2, "a", "t2")
@@ -184,7 +184,7 @@ async def test_runs_with_parts_on_different_brokers_have_one_coordinator(
 
 
 async def test_who_knows_too_few_brokers_is_refused(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """A run whose name server listed one broker only neither prepares nor commits once another run knows of two."""
+    """A run whose name server lists one broker neither prepares nor commits once another run knows of two."""
     part = await stage_at(transactions, "b")
     await add_brokers(transactions)
     alone = transactions._header("job", 0, COMMIT, [(part.attempt, part.chunks["b"])], brokers=["b"])
@@ -200,7 +200,7 @@ async def test_who_knows_too_few_brokers_is_refused(cluster: RealCluster, transa
 async def test_the_brokers_of_a_name_are_remembered_as_long_as_its_commits(
     cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """They are written down once, and again for a commit that is to be remembered longer; a restart changes nothing."""
+    """They are written once, and again for a commit that is to be remembered longer; a restart changes nothing."""
     for version, hours in enumerate((2, 2, 48, 2)):
         part = await stage(transactions, version, keyed(version, key="k"))
         assert await transactions.commit("job", version, [part], keep_hours=hours)
@@ -223,7 +223,7 @@ async def test_the_brokers_of_a_name_are_remembered_as_long_as_its_commits(
 async def test_a_commit_that_failed_before_its_decision_undoes_its_prepares(
     cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """One broker lacks what it should prepare: the coordinator is free again, and an abort drops what it has."""
+    """One broker lacks the part to prepare: the coordinator is free again, and an abort drops its part."""
     part = await stage(transactions, 0, batch(0, 40))
     await transactions.abort([StagedWrite("job", 0, part.attempt, {"b": part.chunks["b"]})])
     with pytest.raises(BrokerAnswerError, match="has 0 chunks here"):
@@ -236,7 +236,7 @@ async def test_a_commit_that_failed_before_its_decision_undoes_its_prepares(
 async def test_a_run_without_rows_takes_over_what_is_prepared(
     cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """It is committed, with nothing: the run that had prepared cannot commit its rows any more."""
+    """It is committed empty: the run that had prepared it can no longer commit its rows."""
     part = await stage(transactions, 0, batch(0, 40))
     await add_brokers(transactions)
     epoch = (await prepare_at(transactions, part, "a", "t1")).epoch
@@ -244,7 +244,7 @@ async def test_a_run_without_rows_takes_over_what_is_prepared(
     assert await transactions.commit("job", 0, [])
     states = await transactions._states("job", 0, BOTH)
     assert {each.state for each in states.values()} == {COMMITTED}
-    await commit_at(transactions, part, "a", "t1")  # it learns that this is committed, which its rows are not
+    await commit_at(transactions, part, "a", "t1")  # it learns that this is committed, unlike its own rows
     assert not await transactions.commit("job", 0, [part])
     assert await bodies(cluster) == []
 
@@ -307,7 +307,7 @@ async def test_a_commit_that_is_not_complete_says_how_to_end_it(
 async def test_an_empty_commit_is_no_commit(
     cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else anybody could fill the table of ids with nothing."""
+    """Otherwise any client could fill the table of ids with empty commits."""
     with pytest.raises(BrokerAnswerError, match="no part of it is here"):
         await transactions._end("a", transactions._header("job", 0, COMMIT, []))
     monkeypatch.setattr(staged_checks, "IDS_MAX", 0)
@@ -320,7 +320,7 @@ async def test_an_empty_commit_is_no_commit(
 async def test_a_topic_that_was_made_again_stops_the_commit(
     cluster: RealCluster, transactions: StagedTransactions, queues: int
 ) -> None:
-    """It is another topic, with as many queues or fewer: nothing is committed."""
+    """It is another topic, with as many queues or fewer: no row is committed."""
     part = await stage(transactions, 0, batch(0, 40))
     async with Admin(cluster.namesrv) as admin:
         await admin.delete_topic("T")
@@ -331,7 +331,7 @@ async def test_a_topic_that_was_made_again_stops_the_commit(
 
 
 async def test_a_commit_that_is_too_late_is_refused(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """It was staged in time, but sixteen later ones were committed since: it would be forgotten at once."""
+    """It was staged in time, but sixteen later ones were committed since: the broker would forget it at once."""
     slow = await stage(transactions, 0, keyed(0, key="k"))
     for version in range(1, 17):
         assert await transactions.commit("job", version, [await stage(transactions, version, keyed(1, key="k"))])
@@ -380,7 +380,7 @@ def _services(cluster: RealCluster, name: str) -> list[StagedService]:
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [1 << 16, 1 << 20])
 async def test_chunks_of_small_rows_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    """However small the largest message of a broker is: what lies beside the rows counts."""
+    """However small a broker's largest message is, the bytes beside the rows count."""
     settings = {**STORE_SETTINGS, "max_message_size": limit}
     monkeypatch.setattr(real_cluster, "STORE_SETTINGS", settings)
     cluster = RealCluster(tmp_path)

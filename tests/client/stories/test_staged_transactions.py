@@ -44,7 +44,7 @@ async def transactions(cluster: RealCluster) -> AsyncIterator[StagedTransactions
 
 
 def batch(first: int, count: int, **columns: Any) -> pa.RecordBatch:
-    """Return a batch; its sharding keys spread it over all queues."""
+    """Return a batch whose sharding keys spread it over all queues."""
     numbers = range(first, first + count)
     return pa.RecordBatch.from_pydict(
         {
@@ -109,7 +109,7 @@ async def test_a_second_run_changes_nothing(cluster: RealCluster, transactions: 
 
 
 async def test_an_abort_drops_what_was_staged(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """Only what it names; the other part can be committed."""
+    """Only the named part is dropped; the other one can be committed."""
     bad, good = await stage(transactions, 0, batch(0, 10)), await stage(transactions, 0, batch(50, 10))
     await transactions.abort([bad])
     with pytest.raises(BrokerAnswerError, match="has 0 chunks here"):
@@ -119,7 +119,7 @@ async def test_an_abort_drops_what_was_staged(cluster: RealCluster, transactions
 
 
 async def prepare_and_commit(transactions: StagedTransactions, part: StagedWrite, token: str, *commits: str) -> None:
-    """Do what ``commit`` does, as far as these brokers."""
+    """Prepare and commit as ``commit`` does, at these brokers only."""
     participants = sorted(part.chunks)
     for broker in participants:
         header = transactions._header(
@@ -160,12 +160,12 @@ async def test_a_run_that_died_before_it_decided_is_replaced(
     assert await transactions.commit("job", 0, [again])
     for broker in ("a", "b"):
         header = transactions._header("job", 0, COMMIT, [], token="first", coordinator="a", participants=["a", "b"])
-        await transactions._commit_at(broker, header)  # it learns that this is committed, which its own rows are not
+        await transactions._commit_at(broker, header)  # it learns that this is committed, unlike its own rows
     assert await bodies(cluster) == list(range(100, 140))
 
 
 async def test_a_lost_prepare_is_reported(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """One broker has committed, the other has lost its part: nobody is told that all is well."""
+    """One broker has committed, the other has lost its part: no run gets a success."""
     part = await stage(transactions, 0, batch(0, 40))
     await prepare_and_commit(transactions, part, "first", "a")
     await cluster.brokers.pop("b").stop()
@@ -179,7 +179,7 @@ async def test_a_lost_prepare_is_reported(cluster: RealCluster, transactions: St
 async def test_a_broker_that_was_restarted_knows_everything(
     cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """What was staged before can be committed after; what was committed before is still done."""
+    """Parts staged before the restart can be committed after it; committed transactions stay committed."""
     done = await stage(transactions, 0, batch(0, 30))
     assert await transactions.commit("job", 0, [done])
     part = await stage(transactions, 1, batch(30, 30))
@@ -195,7 +195,7 @@ async def test_a_broker_that_was_restarted_knows_everything(
 async def test_a_broker_that_is_away_is_waited_for_and_then_named(
     cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """No commit as long as one of the brokers cannot say whether an earlier run has committed."""
+    """No commit happens while one of the brokers cannot report whether an earlier run has committed."""
     part = await stage(transactions, 0, batch(0, 40))
     await cluster.brokers.pop("b").stop()
     transactions.patience.wait_ms = 300
@@ -208,7 +208,7 @@ async def test_a_broker_that_is_away_is_waited_for_and_then_named(
 
 
 async def test_a_deleted_topic_stops_the_commit(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """The messages would go nowhere: the commit says so, before it decides."""
+    """The messages would have no queue: the commit raises before it decides."""
     part = await stage(transactions, 0, batch(0, 10))
     async with Admin(cluster.namesrv) as admin:
         await admin.delete_topic("T")
@@ -217,7 +217,7 @@ async def test_a_deleted_topic_stops_the_commit(cluster: RealCluster, transactio
 
 
 async def test_many_commits_beside_plain_sends(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """Versions of several transactional ids at once, while a producer sends: everything once."""
+    """Versions of several transactional ids at once, while a producer sends: each message arrives once."""
 
     async def plain() -> None:
         async with Producer("plain", cluster.namesrv) as producer:
@@ -247,7 +247,7 @@ async def test_many_commits_beside_plain_sends(cluster: RealCluster, transaction
     ],
 )
 async def test_a_bad_row_is_named(transactions: StagedTransactions, columns: dict[str, list[Any]], words: str) -> None:
-    """Column, row and what is wrong; nothing of the batch is staged."""
+    """The error has column, row and mistake; no row of the batch is staged."""
     writer = transactions.writer("job", 0, topic="T")
     with pytest.raises(Exception, match=words):
         await writer.write(pa.RecordBatch.from_pydict(columns))
@@ -274,7 +274,7 @@ async def test_a_bad_row_is_named(transactions: StagedTransactions, columns: dic
 async def test_a_request_that_makes_no_sense_is_refused(
     transactions: StagedTransactions, changes: dict[str, Any], words: str
 ) -> None:
-    """Whatever a client sends, the broker says what is wrong and changes nothing."""
+    """Whatever a client sends, the broker names the mistake and changes nothing."""
     await stage(transactions, 0, batch(0, 4))
     fields: dict[str, Any] = {"transactional_id": "job", "version": 0, "action": COMMIT, "attempts": [], **changes}
     header = StagedEndRequestHeader(producer_group="g", **fields)
@@ -284,7 +284,7 @@ async def test_a_request_that_makes_no_sense_is_refused(
 
 
 async def test_versions_far_below_the_last_commits_are_refused(transactions: StagedTransactions) -> None:
-    """Nobody remembers what became of them: neither done nor new would be true."""
+    """No broker remembers their result, so neither "done" nor "new" would be true."""
     for version in range(10, 30):
         assert await transactions.commit("job", version, [await stage(transactions, version, batch(0, 40))])
     late = batch(0, 40)  # for both brokers

@@ -1,4 +1,4 @@
-"""Transactions whose parties meet at the wrong moment."""
+"""Transactions whose events meet at the wrong moment."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.client.stories.test_transactions import FAST, bodies, eventually_bodi
 
 @pytest.fixture(scope="module")
 def asking() -> Iterator[PocketBroker]:
-    """A broker that asks at once."""
+    """Start a broker that checks at once."""
     with PocketBroker(broker=FAST) as broker:
         yield broker
 
@@ -51,7 +51,7 @@ async def test_a_check_before_the_answer_to_the_half_message_rolls_nothing_back(
 
 
 async def test_a_commit_whose_answer_was_lost_is_asked_for(asking: PocketBroker) -> None:
-    """The database commits, and its answer is lost: the body raises. The check, not the exception, knows the truth."""
+    """The database commits, and its answer is lost: the body raises. The check, not the exception, knows the result."""
     rows: set[str] = set()
     topic = "TxLostCommit"
     async with TransactionProducer("lost", asking.namesrv, check=lambda m: m.msg_id in rows) as producer:

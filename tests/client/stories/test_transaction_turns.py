@@ -31,7 +31,7 @@ class Broker:
 
 
 class Instance:
-    """Knows two brokers; counts how often it is asked."""
+    """Knows two brokers; counts its look-ups."""
 
     def __init__(self) -> None:
         self.brokers = {"a": Broker(), "b": Broker()}
@@ -44,7 +44,7 @@ class Instance:
 
 
 async def test_one_request_a_broker_and_turn() -> None:
-    """Whatever the order: each decision goes to its own broker, with the shortest wait, and gets its own answer."""
+    """In any order, each decision goes to its own broker, with the shortest wait, and gets its own answer."""
     instance: Any = Instance()
     ends = EndSender(instance, "g")
     for turn in range(2):
@@ -63,7 +63,7 @@ async def test_one_request_a_broker_and_turn() -> None:
 
 
 async def test_a_turn_of_very_many_is_cut() -> None:
-    """No request has more than its limit, and none is lost."""
+    """No request exceeds its limit, and no decision is lost."""
     instance: Any = Instance()
     ends = EndSender(instance, "g")
     futures = [ends.end_nowait("a", End(offset, 0, COMMIT, "id"), 100) for offset in range(ENDS_MAX + 10)]
@@ -87,7 +87,7 @@ async def test_a_turn_of_very_many_is_cut() -> None:
     )
 )
 def test_a_half_message_is_a_copy(message: Message) -> None:
-    """Every field of a message, those that are added one day included, is there."""
+    """It has every field of a message, including fields added later."""
     half = HalfMessage(message, "g")
     for name in Message.__slots__:
         assert getattr(half, name) == getattr(message, name), name

@@ -32,19 +32,19 @@ STATE = LocalTransactionState
 FAST: dict[str, Any] = {
     "transaction_time_out": 1,
     "transaction_check_interval": 20,
-    "transaction_check_max": 100_000,  # 15 checks are over in 0.3 s, perhaps before the producer that answers is there
+    "transaction_check_max": 100_000,  # 15 checks are over in 0.3 s, perhaps before the answering producer has started
 }
 
 
 @pytest.fixture(scope="module")
 def asking() -> Iterator[PocketBroker]:
-    """A broker that asks at once."""
+    """Start a broker that checks at once."""
     with PocketBroker(broker=FAST) as broker:
         yield broker
 
 
 async def bodies(namesrv: str, topic: str) -> list[bytes]:
-    """Return what is in a topic now, in any order; nothing while the name server does not know it."""
+    """Return the present bodies of a topic, in any order; nothing while the name server does not know it."""
     async with PullConsumer(group="look", namesrv=namesrv) as consumer:
         try:
             return sorted([m.body async for m in consumer.stream(topic, start="earliest", stop_at_end=True)])
@@ -53,7 +53,7 @@ async def bodies(namesrv: str, topic: str) -> list[bytes]:
 
 
 async def eventually(probe: Callable[[], Any]) -> None:
-    """Wait until ``probe`` (plain or async) says yes; a minute at most."""
+    """Wait until ``probe`` (plain or async) returns true; a minute at most."""
     async with asyncio.timeout(60):
         while True:
             result = probe()
@@ -63,7 +63,7 @@ async def eventually(probe: Callable[[], Any]) -> None:
 
 
 async def eventually_bodies(namesrv: str, topic: str, wanted: list[bytes]) -> None:
-    """Wait until a topic holds exactly these."""
+    """Wait until a topic holds exactly these bodies."""
 
     async def same() -> bool:
         return await bodies(namesrv, topic) == wanted
@@ -76,7 +76,7 @@ async def never(message: Any) -> None:
 
 
 async def test_each_state_ends_as_it_says(broker: Any) -> None:
-    """Enum, True, False, from async and plain functions; the receipt says what the broker confirmed."""
+    """Enum, True, False, from async and plain functions; the receipt has the broker's confirmation."""
     topic = "TxStates"
     async with TransactionProducer("tx", broker.namesrv, check=never) as producer:
         await producer.send(Message(topic, b"plain"))
@@ -116,7 +116,7 @@ async def test_each_state_ends_as_it_says(broker: Any) -> None:
 
 
 async def test_what_cannot_be_a_transaction_is_refused_before_it_is_sent(broker: Any) -> None:
-    """Delayed messages, a check that cannot be called, an impossible immunity, a state that is none."""
+    """Delayed messages, a check that cannot be called, an impossible immunity, an unknown state."""
     no_check: Any = None
     with pytest.raises(ConfigError, match="cannot be called"):
         TransactionProducer("tx", broker.namesrv, check=no_check)
@@ -158,7 +158,7 @@ async def test_what_is_unknown_is_asked_for(asking: PocketBroker, plain: bool) -
 
 
 async def test_a_check_that_raises_or_hangs_harms_no_other(asking: PocketBroker) -> None:
-    """Both count as unknown and are told; the good one beside them is answered; the bad ones are asked for again."""
+    """Both count as unknown and are logged; the good one beside them is answered; the bad ones are checked again."""
     topic, log = "TxBadChecks", CapturedLog()
     tries: dict[bytes, int] = {}
 
@@ -188,7 +188,7 @@ async def test_a_check_that_raises_or_hangs_harms_no_other(asking: PocketBroker)
 
 
 async def test_a_running_local_transaction_is_not_asked_about(asking: PocketBroker) -> None:
-    """Its process answers unknown by itself: the check might see a state that is about to change."""
+    """Its process itself answers "unknown": the check might see a state that is about to change."""
     release = asyncio.Event()
 
     async def local(message: Message) -> bool:
@@ -204,7 +204,7 @@ async def test_a_running_local_transaction_is_not_asked_about(asking: PocketBrok
 
 
 async def test_a_producer_that_comes_later_is_asked_for_its_group(asking: PocketBroker) -> None:
-    """The process that began it has gone; another one of the group, which has sent nothing, answers."""
+    """The first process has gone; another one of the group, which has sent no message, answers."""
     async with TransactionProducer("handover", asking.namesrv, check=never) as first:
         first.instance.remove_request_handler(39, first.checks.on_request)
         await first.send_in_transaction(Message("TxLater", b"x"), lambda message: None)
@@ -214,13 +214,13 @@ async def test_a_producer_that_comes_later_is_asked_for_its_group(asking: Pocket
 
 @pytest.fixture
 def asking_alone() -> Iterator[PocketBroker]:
-    """A broker that asks at once, and has no half message of another test."""
+    """Start a broker that checks at once, without half messages of other tests."""
     with PocketBroker(broker=FAST) as broker:
         yield broker
 
 
 async def test_a_decision_against_the_brokers_is_refused_loudly(asking_alone: PocketBroker) -> None:
-    """A check has rolled it back while the local transaction committed: the caller hears of it."""
+    """A check has rolled it back while the local transaction committed: the caller gets an error."""
     decided = threading.Event()
 
     def check(message: Any) -> bool:
@@ -244,7 +244,7 @@ async def test_a_decision_against_the_brokers_is_refused_loudly(asking_alone: Po
 
 
 async def test_a_broker_without_native_transactions_gets_rocketmqs_requests(broker: Any) -> None:
-    """Typed half messages and oneway ends: what a real RocketMQ takes; the receipt does not claim a confirmation."""
+    """Typed half messages and oneway ends, as for a real RocketMQ; the receipt claims no confirmation."""
     async with TransactionProducer("typed", broker.namesrv, check=never) as producer:
         await producer.send(Message("TxTyped", b"open"))
         connections: dict[str, BrokerConnection] = producer.instance._connections
@@ -258,7 +258,7 @@ async def test_a_broker_without_native_transactions_gets_rocketmqs_requests(brok
 
 
 async def test_a_lost_answer_is_asked_again_and_not_delivered_twice(tmp_path: Path) -> None:
-    """The connection breaks while the end is on its way: the next attempt hears that it was committed before."""
+    """The connection breaks while the end is on its way: the next attempt learns that it was committed before."""
     cluster = RealCluster(tmp_path)
     await cluster.start("a")
     await cluster.create_topic("T", queues=1)
@@ -287,7 +287,7 @@ async def test_a_lost_answer_is_asked_again_and_not_delivered_twice(tmp_path: Pa
 
 
 async def test_a_broker_that_is_gone_leaves_the_decision_to_the_check(tmp_path: Path) -> None:
-    """The end cannot be delivered: no error, an event, acknowledged is False; a restarted broker asks and commits."""
+    """The end cannot be delivered: no error, an event, acknowledged is False; a restarted broker checks and commits."""
     cluster = RealCluster(tmp_path)
     await cluster.start("a")
     await cluster.create_topic("T", queues=1)
@@ -314,7 +314,7 @@ async def test_a_broker_that_is_gone_leaves_the_decision_to_the_check(tmp_path: 
 
 
 async def test_a_half_message_that_is_not_safe_begins_nothing(broker: Any) -> None:
-    """Stored, but with another status than SEND_OK: the local transaction does not run, the half is rolled back."""
+    """It is stored, but its status is not SEND_OK: the local transaction does not run, the half is rolled back."""
     async with TransactionProducer("unsafe", broker.namesrv, check=never) as producer:
         await producer.send(Message("TxUnsafe", b"open"))
         ran: list[Message] = []
@@ -359,7 +359,7 @@ async def test_many_transactions_at_once_agree_with_their_local_side(broker: Any
 
 
 def test_threads_have_the_same_transactions(broker: Any) -> None:
-    """The blocking face: the body runs in the calling thread, functions in a thread of their own."""
+    """The blocking interface: the body runs in the calling thread, functions in a separate thread."""
     where: list[int] = []
 
     def local(message: HalfMessage) -> bool:

@@ -25,20 +25,20 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 @pytest.fixture(scope="module")
 def tracing() -> Iterator[PocketBroker]:
-    """A broker with a trace topic of its own making, and no topics made by sends to unknown ones but by tests."""
+    """Start a broker that makes a trace topic; other topics are made by tests only."""
     with PocketBroker(broker={"trace_topic_enable": True}) as broker:
         yield broker
 
 
 async def traced(namesrv: str) -> list[TraceRecord]:
-    """Return every record in the trace topic now."""
+    """Return the present records of the trace topic."""
     async with PullConsumer(group="look", namesrv=namesrv) as consumer:
         found = consumer.stream(TRACE_TOPIC, start="earliest", stop_at_end=True)
         return [record async for message in found for record in decode_records(message.body)]
 
 
 async def path_when(namesrv: str, msg_id: str, consumptions: int) -> TracePath:
-    """Return the path of a message once so many tries are in it."""
+    """Return the path of a message once it has so many attempts."""
     async with Admin(namesrv) as admin, asyncio.timeout(60):
         while True:
             path = await find_path(MessageFinder(admin), msg_id)
@@ -50,7 +50,7 @@ async def path_when(namesrv: str, msg_id: str, consumptions: int) -> TracePath:
 async def test_the_path_of_a_message_is_told(
     tracing: PocketBroker, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Send, place in the log, a failed try and a good one, in the order of time, found by the message's id."""
+    """Send, place in the log, a failed and a good attempt, in the order of time, found by the message's id."""
     done = asyncio.Event()
     consumer = PushConsumer(
         group, tracing.namesrv, consume_from_where=FIRST, enable_message_trace=True, retry_delay_ms=5
@@ -85,7 +85,7 @@ async def test_the_path_of_a_message_is_told(
 
 
 async def test_every_kind_of_send_is_traced_once(tracing: PocketBroker, topic: str) -> None:
-    """Single, batched, delayed, with a selector; a transaction as its half; oneway sends give no answer to trace."""
+    """Single, batched, delayed, with a selector; a transaction as its half; oneway sends have no answer to trace."""
     async with Producer("kinds", tracing.namesrv, enable_message_trace=True) as producer:
         one = await producer.send_nowait(Message(topic, b"1"))
         batch = await producer.send_batch([Message(topic, b"2"), Message(topic, b"33")])
@@ -110,7 +110,7 @@ async def test_every_kind_of_send_is_traced_once(tracing: PocketBroker, topic: s
 
 
 async def test_tracing_traces_nothing_of_itself(tracing: PocketBroker, topic: str) -> None:
-    """Neither the internal producer's messages nor a user's own to the trace topic leave a record."""
+    """Neither the internal producer's messages nor a user's messages to the trace topic leave a record."""
     async with Producer("self", tracing.namesrv, enable_message_trace=True) as producer:
         await producer.send(Message(topic, b"x"))
         await producer.send(Message(TRACE_TOPIC, b"by hand"))
@@ -120,7 +120,7 @@ async def test_tracing_traces_nothing_of_itself(tracing: PocketBroker, topic: st
 
 
 async def test_a_broker_that_wants_no_trace_gets_none(topic: str) -> None:
-    """TRACE_ON false in answers and announcement: nothing is written, the sends are as always."""
+    """TRACE_ON is false in answers and announcement: no record is written, sends work as usual."""
     with PocketBroker(broker={"trace_on": False, "trace_topic_enable": True}) as broker:
         async with Producer("quiet", broker.namesrv, enable_message_trace=True) as producer:
             receipt = await producer.send(Message(topic, b"native"))
@@ -141,7 +141,7 @@ def record(number: int, size: int = 1) -> TraceRecord:
 
 
 async def test_a_full_queue_drops_and_counts(tracing: PocketBroker) -> None:
-    """The producer never waits for trace: what finds no room is counted, the rest arrives in batches."""
+    """The producer never waits for trace: records without room are counted, the others arrive in batches."""
     inner = Producer("inner", tracing.namesrv)
     dispatcher = TraceDispatcher(inner, TRACE_TOPIC, queue_max=250)
     dispatcher.put(record(0))
@@ -157,7 +157,7 @@ async def test_a_full_queue_drops_and_counts(tracing: PocketBroker) -> None:
 
 
 async def test_batches_keep_their_limits(tracing: PocketBroker) -> None:
-    """At most 100 records and 128,000 bytes a message, and keys that fit a property string."""
+    """A message has at most 100 records and 128,000 bytes, and keys that fit a property string."""
     inner = Producer("inner", tracing.namesrv)
     dispatcher = TraceDispatcher(inner, TRACE_TOPIC)
     dispatcher._queue.extend(record(number) for number in range(BATCH_RECORDS + 1))
@@ -185,7 +185,7 @@ async def test_trace_that_cannot_be_sent_is_counted_and_harms_nobody(topic: str)
 
 
 async def test_a_send_that_failed_leaves_no_record(tracing: PocketBroker, topic: str) -> None:
-    """RocketMQ's rule: who has no answer of a broker has nothing to trace."""
+    """RocketMQ's rule: a send without a broker's answer is not traced."""
     async with Producer("fails", tracing.namesrv, enable_message_trace=True) as producer:
         with pytest.raises(MessageIllegal):
             await producer.send(Message(topic, b""))
@@ -205,6 +205,6 @@ async def test_a_shared_instance_stays_open_for_its_other_users(tracing: PocketB
 
 
 async def test_a_bad_trace_topic_is_refused(tracing: PocketBroker) -> None:
-    """Before anything is sent."""
+    """It is refused before a message is sent."""
     with pytest.raises(Exception, match="illegal characters"):
         Producer("p", tracing.namesrv, enable_message_trace=True, trace_topic="no topic")

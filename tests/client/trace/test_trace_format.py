@@ -1,4 +1,4 @@
-"""The text of message trace, and the path that is made of it."""
+"""The text of message trace, and the path made from it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ def test_records_come_back(records: list[TraceRecord]) -> None:
 
 @given(st.binary(max_size=300))
 def test_garbage_is_left_out(body: bytes) -> None:
-    """No exception for any bytes."""
+    """No bytes raise an exception."""
     assert isinstance(decode_records(body), list)
 
 
@@ -73,7 +73,7 @@ def test_javas_null_and_shorter_forms_are_read() -> None:
 
 
 def test_a_path_joins_tries_by_their_request() -> None:
-    """Beginnings find their ends, in the order of time; what belongs to other messages stays out."""
+    """Beginnings find their ends, in the order of time; records of other messages are left out."""
 
     def before(at_ms: int, request: str, msg_id: str = "ID") -> TraceRecord:
         return TraceRecord(
