@@ -281,7 +281,7 @@ def test_the_copies_set_aside_are_bounded() -> None:
     assert kept == {f"{PATH}{DAMAGED}{number + 1}": b"%d" % number for number in range(3, KEPT_MAX + 3)}
 
 
-def test_a_backup_that_is_taken_because_the_file_is_missing_is_told() -> None:
+def test_a_backup_that_is_taken_because_the_file_is_missing_is_reported() -> None:
     """RocketMQ's own save may leave only a backup; each use of one is logged."""
     _, files, _, _ = offsets_file()
     del files.files[PATH]
@@ -326,7 +326,7 @@ def test_what_a_table_takes_it_also_reads(nums: int) -> None:
     assert again.get("%RETRY%group") == table.get("%RETRY%group")
 
 
-def test_single_bad_offsets_are_left_out_and_told() -> None:
+def test_single_bad_offsets_are_left_out_and_reported() -> None:
     """RocketMQ does not check commits: its files, and their backups, may hold -1."""
     log = CapturedLog()
     table = ConsumerOffsets(100, log)

@@ -28,7 +28,7 @@ def test_a_failure_decides_and_the_bound_does_not(outcome: Outcome, good: bool) 
     assert lines(outcome, 20, Retried(), REPORT)[-1].endswith(", good" if good else ", NOT good")
 
 
-def test_the_bound_and_each_failure_are_told() -> None:
+def test_the_bound_and_each_failure_are_reported() -> None:
     outcome = Outcome(2, False, passed=3, failed={"a": "first"})
     retried = try_again(outcome, lambda test: Outcome(1, True, failed={test: "second"}))
     told = lines(outcome, 20, retried, REPORT)

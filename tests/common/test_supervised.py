@@ -16,7 +16,7 @@ def told(log: CapturedLog) -> list[Any]:
     return [each for each in log.events if each["event"] == "task_failed"]
 
 
-async def test_a_loop_that_fails_is_told_counted_and_started_anew() -> None:
+async def test_a_loop_that_fails_is_reported_counted_and_restarted() -> None:
     """It restarts even after errors that are Exceptions only in name: depth, memory, text that is no UTF-8."""
     log = CapturedLog()
     supervisor = Supervisor(log, pause_s=0)
@@ -83,7 +83,7 @@ async def test_work_that_returns_is_over() -> None:
     assert supervisor.failures == {}
 
 
-async def test_a_short_task_that_fails_is_told() -> None:
+async def test_a_short_task_that_fails_is_reported() -> None:
     """It is logged unless the task was cancelled, or ended with an error of ours, which is an answer."""
     log = CapturedLog()
     supervisor = Supervisor(log)
@@ -100,7 +100,7 @@ async def test_a_short_task_that_fails_is_told() -> None:
     assert [each["event"] for each in log.events] == ["task_failed", "task_ended"]
 
 
-def test_failures_are_told_rarely_and_counted_in_a_bounded_table() -> None:
+def test_failures_are_reported_rarely_and_counted_in_a_bounded_table() -> None:
     """The log has the 1st, 2nd, 4th …, and the first after a quiet minute; numbered threads share one entry."""
     log, clock = CapturedLog(), ManualClock()
     supervisor = Supervisor(log, clock)
@@ -166,7 +166,7 @@ async def test_an_error_in_the_place_of_a_cancellation_does_not_start_the_work_a
 # ---- stops in many steps
 
 
-def test_every_step_is_taken_and_each_failure_told() -> None:
+def test_every_step_is_taken_and_each_failure_reported() -> None:
     """The first error is raised at the end; the others become its notes."""
     taken, told = [], []
 

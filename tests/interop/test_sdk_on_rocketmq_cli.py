@@ -88,7 +88,7 @@ async def test_groups_are_listed_described_and_moved(rocketmq: RocketMQServers) 
         (("dlq", "show", "nobody"), 1, "No route info of this topic: %DLQ%nobody"),
     ],
 )
-def test_what_rocketmq_does_not_have_is_told_in_a_sentence(
+def test_what_rocketmq_does_not_have_is_reported_in_a_sentence(
     rocketmq: RocketMQServers, arguments: tuple[str, ...], code: int | None, says: str
 ) -> None:
     """Replication, open transactions, locks and stage times are PocketMQ's own; mqadmin or a file has RocketMQ's."""

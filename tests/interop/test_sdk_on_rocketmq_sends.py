@@ -254,7 +254,7 @@ async def test_a_topic_is_made_by_its_first_message(rocketmq: RocketMQServers) -
     assert [message.body for message in await read_all(rocketmq, topic, 1)] == [b"made"]
 
 
-async def test_what_rocketmq_refuses_is_told_with_its_code_and_not_taken_for_stored(rocketmq: RocketMQServers) -> None:
+async def test_what_rocketmq_refuses_has_its_code_and_is_not_taken_for_stored(rocketmq: RocketMQServers) -> None:
     """A message above maxMessageSize: code 13, surely not stored; without a cause, which RocketMQ does not give."""
     topic = await new_topic(rocketmq, 1)
     group = new_name("producer")

@@ -17,7 +17,7 @@ def options(**values: str) -> Options:
     return Options(values, (*KNOWN, "startingOffsetsByTimestamp", "flag"))
 
 
-def test_a_misspelt_option_is_told_with_the_right_one() -> None:
+def test_a_misspelt_option_is_reported_with_the_right_one() -> None:
     """Names are compared without case; the nearest one is suggested."""
     assert options(NAMESRV="x").text("namesrv") == "x"
     with pytest.raises(OptionIllegal, match="did you mean startingOffsets"):
@@ -48,7 +48,7 @@ def test_a_misspelt_option_is_told_with_the_right_one() -> None:
         ),
     ],
 )
-def test_a_bad_value_is_told_with_its_reason(values: dict[str, str], call: Any, text: str) -> None:
+def test_a_bad_value_is_reported_with_its_reason(values: dict[str, str], call: Any, text: str) -> None:
     """Each refusal names the option."""
     with pytest.raises(OptionIllegal, match=text):
         call(options(**values))

@@ -100,7 +100,7 @@ def test_one_event_in_ten_seconds_of_a_kind_stands_for_the_others() -> None:
     assert sum(1 + event["left_out"] for event in log.events) == 104
 
 
-def test_what_is_left_out_is_told_when_nothing_follows() -> None:
+def test_what_is_left_out_is_reported_when_nothing_follows() -> None:
     """The check that runs about once a second logs it."""
     refused, clock, log = new_refused_requests()
     note(refused)

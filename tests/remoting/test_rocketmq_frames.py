@@ -94,7 +94,7 @@ def _check_response(frame: RecordedFrame, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_first_request_is_refused_and_the_version_is_told(version: str) -> None:
+def test_the_first_request_is_refused_and_the_version_is_reported(version: str) -> None:
     """RocketMQ does not know HELLO; its answer to a heartbeat carries the version."""
     assert request_of(version, _R.HELLO).extra == {"_pmq": "1"}
     refusal = response_of(version, _R.HELLO, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)

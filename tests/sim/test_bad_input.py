@@ -126,7 +126,7 @@ def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
         ("full", StoreFull, "free space"),
     ],
 )
-def test_a_disk_that_refuses_is_told_and_left_alone(trouble: str, kind: type[PocketMQError], text: str) -> None:
+def test_a_disk_that_refuses_is_reported_and_left_alone(trouble: str, kind: type[PocketMQError], text: str) -> None:
     """No permission, read-only, full: the start fails with the reason, the files are as before, and it works later."""
     clock, ledger = ManualClock(), Ledger()
     sim = SimStore(fresh_disk(), ledger, clock)

@@ -372,7 +372,7 @@ def test_a_deleted_topic_does_not_make_its_store_incomplete(tmp_path: Path) -> N
     last.store.close()
 
 
-def test_a_lost_end_of_the_log_is_told(tmp_path: Path) -> None:
+def test_a_lost_end_of_the_log_is_reported(tmp_path: Path) -> None:
     """A removed last segment had acknowledged messages: the start reports it."""
     stepped = Stepped(tmp_path)
     for number in range(30):

@@ -201,7 +201,7 @@ def test_a_busy_store_is_tried_again_and_nothing_is_lost(tmp_path: Path, monkeyp
     fixture.stop()
 
 
-def test_what_cannot_be_delivered_is_told_and_skipped(tmp_path: Path) -> None:
+def test_what_cannot_be_delivered_is_reported_and_skipped(tmp_path: Path) -> None:
     """A record without a target, or with a forbidden one, blocks no record behind it, and creates no odd directory."""
     fixture = opened(tmp_path)
     for topic in ("../../evil", SCHEDULE_TOPIC, TIMER_TOPIC):

@@ -417,7 +417,7 @@ async def test_a_client_that_ignores_refusals_cannot_grow_the_broker(tmp_path: P
 
 
 @pytest.mark.parametrize(("size", "warned"), [(1, True), (2, True), (3, False)])
-async def test_a_pool_that_can_never_have_a_free_buffer_is_told(tmp_path: Path, size: int, warned: bool) -> None:
+async def test_a_pool_that_can_never_have_a_free_buffer_is_reported(tmp_path: Path, size: int, warned: bool) -> None:
     """RocketMQ allows it, and so do we; but endless refusals should not be the only sign of it."""
     log = CapturedLog()
     store = store_config(tmp_path / "store", transient_store_pool_enable=True, transient_store_pool_size=size)

@@ -51,7 +51,7 @@ def test_kinds_are_bounded_and_nothing_is_lost() -> None:
     assert sum(count.total for count in counts) == KINDS_MAX * 3
 
 
-def test_at_most_ten_events_a_second_for_each_cause_and_the_rest_is_told() -> None:
+def test_at_most_ten_events_a_second_for_each_cause_and_the_rest_is_reported() -> None:
     """Omitted refusals are in the next event, or in a separate one after the second."""
     refusal_stats, clock, log = new_refusal_stats()
     for _ in range(100):

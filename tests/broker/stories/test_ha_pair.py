@@ -98,7 +98,7 @@ async def test_a_damaged_table_does_not_end_the_mirroring(
 
 
 @pytest.mark.parametrize("is_away", [False, True])
-async def test_a_topic_that_was_deleted_and_created_anew_is_the_same_on_both(
+async def test_a_topic_that_was_deleted_and_recreated_is_the_same_on_both(
     ha: HaCluster, harness: Harness, is_away: bool
 ) -> None:
     """Whether the slave learns of it late or is away meanwhile: no old message takes the place of a new one."""

@@ -260,7 +260,7 @@ def test_snapshots_are_written_when_due(tmp_path: Path) -> None:
     broker.stop()
 
 
-def test_messages_of_a_deleted_topic_are_left_out_and_told(tmp_path: Path) -> None:
+def test_messages_of_a_deleted_topic_are_left_out_and_reported(tmp_path: Path) -> None:
     """The others are delivered."""
     broker = fixture(tmp_path)
     broker.stage("n", 0, "a", 0, [b"1"])

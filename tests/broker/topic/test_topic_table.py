@@ -37,7 +37,7 @@ def test_no_topic_is_created_where_it_is_not_allowed() -> None:
     assert table().create_on_send("orders", "nothing", 4) is None
 
 
-def test_changes_count_and_are_told() -> None:
+def test_changes_count_and_are_reported() -> None:
     """Version, generation and the callback move together, and only when something changes."""
     told: list[int] = []
     topics = TopicTable(BrokerConfig(), ManualClock(), lambda: told.append(topics.version.counter))

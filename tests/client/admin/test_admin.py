@@ -39,7 +39,7 @@ async def test_topics_live_and_die(admin: Admin, topic: str) -> None:
         await admin.create_topic("no topic")
 
 
-async def test_settings_are_told_by_the_brokers_that_have_a_topic(
+async def test_settings_are_reported_by_the_brokers_that_have_a_topic(
     admin: Admin, broker: PocketBroker, topic: str
 ) -> None:
     await admin.create_topic(topic, read_queues=3, write_queues=2, perm=4, topic_filter_type="MULTI_TAG", order=True)

@@ -89,7 +89,7 @@ def test_what_is_removed_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch)
     assert bench.worker.summary.count == 0
 
 
-def test_a_message_that_cannot_be_written_is_told_and_harms_no_other() -> None:
+def test_a_message_that_cannot_be_written_is_reported_and_harms_no_other() -> None:
     """A text that is no Unicode once ended the step, and with it the answers of the whole write."""
     bench = Bench()
     bench.step()

@@ -73,7 +73,7 @@ def test_the_durable_retry_is_a_stage_like_any_other(order_by_key: bool) -> None
         assert hooks.unrouted is not None
 
 
-async def test_a_refused_message_is_kept_told_and_delivered_later(real: RealCluster) -> None:
+async def test_a_refused_message_is_kept_reported_and_delivered_later(real: RealCluster) -> None:
     """The caller gets STORED_FOR_RETRY at once; later the broker has it once, under the same id."""
     real.refuse("a")
     delivered: list[Any] = []
@@ -206,7 +206,7 @@ async def test_later_messages_of_a_key_go_behind(real: RealCluster) -> None:
 
 
 @pytest.mark.parametrize("error", [RetryStoreFull("full"), RetryStoreUnreachable("away"), RetryStoreCorrupt("damaged")])
-async def test_what_nobody_keeps_is_told_with_both_reasons(real: RealCluster, error: Any) -> None:
+async def test_what_nobody_keeps_is_reported_with_both_reasons(real: RealCluster, error: Any) -> None:
     """A store that is full, away or damaged: the caller learns that the message is not safe, and why twice."""
     real.refuse("a")
     store = FaultyStore()
@@ -224,7 +224,7 @@ async def test_what_nobody_keeps_is_told_with_both_reasons(real: RealCluster, er
     assert retry.not_safe_total == 1
 
 
-async def test_a_store_that_hangs_is_told_in_time(real: RealCluster) -> None:
+async def test_a_store_that_hangs_is_reported_in_time(real: RealCluster) -> None:
     """The caller waits for the store for store_timeout_ms, and then learns that the result is unknown."""
     real.refuse("a")
     store = FaultyStore()

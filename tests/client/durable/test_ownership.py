@@ -88,7 +88,7 @@ def test_a_late_look_is_followed_by_another() -> None:
     assert patience.pause_ms(locked(1)) == 0
 
 
-def test_another_owner_is_told_and_waited_for() -> None:
+def test_another_owner_is_reported_and_waited_for() -> None:
     """A process that took the store meanwhile may be killed, too."""
     clock, told = ManualClock(), list[StoreWait]()
     patience = Patience("s", clock, told.append)

@@ -202,7 +202,7 @@ def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
 
 
 @pytest.mark.slow
-def test_a_redis_that_goes_away_is_told_in_time(tmp_path: Any) -> None:
+def test_a_redis_that_goes_away_is_reported_in_time(tmp_path: Any) -> None:
     """A server that stops or hangs raises within the timeout; after a restart the entries are there."""
     pytest.importorskip("redis")
     port = free_port()
@@ -242,7 +242,7 @@ def test_a_redis_that_evicts_is_refused(tmp_path: Any) -> None:
             store.open()
 
 
-def test_a_database_that_is_not_there_is_told() -> None:
+def test_a_database_that_is_not_there_is_reported() -> None:
     """A port without a server gives a typed error that names the store, without the password."""
     pytest.importorskip("sqlalchemy")
     store = open_url(f"mysql://root:secret@127.0.0.1:{free_port()}/x", StoreOptions(timeout_ms=500), SystemClock())

@@ -119,7 +119,7 @@ def test_given_up_messages_count_for_the_limit() -> None:
     assert isinstance(bench.answers[-1][2], RetryStoreFull)
 
 
-def test_a_failed_write_is_told_and_the_store_opened_anew_later() -> None:
+def test_a_failed_write_is_reported_and_the_store_reopened_later() -> None:
     """All jobs of the write get the error; until the next opening every job fails at once; then they work again."""
     bench = Bench()
     bench.step()

@@ -33,7 +33,7 @@ def test_a_short_wait_is_no_news() -> None:
     assert waits.due(10 * LOG_AFTER_MS * MS) == ([], 0)
 
 
-def test_a_long_wait_is_told_in_growing_intervals_and_at_its_end() -> None:
+def test_a_long_wait_is_reported_in_growing_intervals_and_at_its_end() -> None:
     """They appear as long as the wait lasts, however often the client asks for the lock meanwhile."""
     waits, told_ms = LockWaits(), []
     for second in range(200):
@@ -74,7 +74,7 @@ def test_a_broker_that_does_not_name_the_holder_is_told_without() -> None:
     assert "holder" not in wait.fields(LOG_AFTER_MS * MS)
 
 
-def test_many_queues_are_told_a_few_at_a_time() -> None:
+def test_many_queues_are_reported_a_few_at_a_time() -> None:
     """The longest waits come first; the others are counted."""
     waits = LockWaits()
     for number in range(25):

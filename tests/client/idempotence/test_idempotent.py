@@ -403,7 +403,7 @@ async def test_a_store_that_fails_costs_no_message_and_tells(monkeypatch: pytest
     assert 'pocketmq_idempotent_messages_total{outcome="unmarked",scope="s"} 1.0' in text
 
 
-async def test_a_long_handler_keeps_its_lease_and_a_lost_one_is_told() -> None:
+async def test_a_long_handler_keeps_its_lease_and_a_lost_one_is_reported() -> None:
     """The lease is renewed at each third of it; an owner that lost it nevertheless reports that."""
     store, log, clock = MemoryStore(), CapturedLog(), ManualClock()
     idempotent = Idempotent(store, scope="s", lease_ms=60, log=log, clock=clock)

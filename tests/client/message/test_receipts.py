@@ -58,7 +58,7 @@ def test_durability_says_what_is_true() -> None:
     assert all(word.startswith("stored") for word in words)
 
 
-def test_a_possible_duplicate_is_told() -> None:
+def test_a_possible_duplicate_is_reported() -> None:
     """An earlier attempt may have been stored too."""
     assert not Receipt(outcome(), 0, b"ID").duplicate_possible
     receipt = Receipt(outcome(attempts=2, duplicate_possible=True), 0, b"ID")

@@ -242,7 +242,7 @@ async def test_a_stream_outlives_a_broker_restart(topic: str, group: str) -> Non
             await stream.aclose()
 
 
-async def test_misuse_is_told(broker: PocketBroker, consumer: PullConsumer, topic: str) -> None:
+async def test_misuse_is_reported(broker: PocketBroker, consumer: PullConsumer, topic: str) -> None:
     """Unknown topics, wrong numbers, a consumer that does not run."""
     with pytest.raises(NoRoute, match=topic):
         await consumer.poll(topic)

@@ -308,7 +308,7 @@ async def test_the_limits_pause_the_pull(broker: PocketBroker, producer: Produce
         await until(lambda: len(done) == 1500)
 
 
-def test_misuse_is_told(broker: PocketBroker) -> None:
+def test_misuse_is_reported(broker: PocketBroker) -> None:
     """Impossible settings and subscriptions are refused."""
     for wrong in ({"message_model": "both"}, {"concurrency": 0}, {"rebalance_interval_ms": 0}):
         with pytest.raises(ConfigError):

@@ -176,7 +176,7 @@ async def test_a_topic_that_takes_no_messages_is_an_error_at_once(cluster: Any, 
         await instance.stop()
 
 
-async def test_the_wait_that_is_told_is_the_one_that_was(cluster: Any) -> None:
+async def test_the_wait_that_is_reported_is_the_one_that_was(cluster: Any) -> None:
     """The client's clock measures it: attempts that outlast the limit count as well."""
     servers, clock = NameServer(cluster), ManualClock()
     servers.on_question = lambda: clock.advance_ms(2000)

@@ -18,7 +18,7 @@ def timeouts(bench: Bench, **settings: Any) -> ConsumeTimeout:
     return ConsumeTimeout(bench.watch, bench.mode, bench.policy, options, bench.instance.clock, bench.log)
 
 
-async def test_a_slow_call_is_told_once() -> None:
+async def test_a_slow_call_is_reported_once() -> None:
     """The log has handler, message and age; the call goes on."""
     clock = ManualClock()
     bench = Bench(concurrency=2, clock=clock)
@@ -174,7 +174,7 @@ async def test_a_handler_that_blocks_the_loop_is_named() -> None:
     await bench.stop()
 
 
-async def test_a_loop_that_turns_is_not_told() -> None:
+async def test_a_loop_that_turns_is_not_reported() -> None:
     """This holds for any number of checks; 0 ms disables the check."""
     events, clock, runner = Events(), ManualClock(), SteppedRunner()
     watch = LoopWatch(HandlerWatch(clock), 1000, clock, events, runner)

@@ -298,7 +298,7 @@ async def test_two_consumers_of_a_group_need_two_instances(broker: PocketBroker,
 
 
 @pytest.mark.slow
-async def test_a_handler_that_blocks_the_loop_is_told_while_it_does(
+async def test_a_handler_that_blocks_the_loop_is_reported_while_it_does(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
     """A separate thread, which the stop ends, logs it; plain handlers may block without a limit."""

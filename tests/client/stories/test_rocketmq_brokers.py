@@ -177,7 +177,7 @@ async def test_commands_for_masters_and_transactions_say_that_it_is_a_rocketmq(r
     assert RequestCode.HA_EPOCH not in rocket.namesrv.codes()
 
 
-def test_what_a_broker_lacks_is_told_once_and_only_of_versions_that_lack_it() -> None:
+def test_what_a_broker_lacks_is_reported_once_and_only_of_versions_that_lack_it() -> None:
     """Timers came with 5.0, other compression than ZLIB with 4.9.4."""
     log = MemoryLog()
     limits = RocketMQLimits(log)

@@ -114,7 +114,7 @@ async def test_a_late_prepare_of_an_older_run_is_refused(
     assert await bodies(cluster) == list(range(40))
 
 
-async def test_parts_of_two_runs_are_told(cluster: RealCluster, transactions: StagedTransactions) -> None:
+async def test_parts_of_two_runs_are_reported(cluster: RealCluster, transactions: StagedTransactions) -> None:
     """A broker with a part of another run than the committed one is not made to deliver it."""
     run1, run2 = await stage(transactions, 0, batch(0, 40)), await stage(transactions, 0, batch(0, 40))
     await add_brokers(transactions)

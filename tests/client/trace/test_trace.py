@@ -47,7 +47,7 @@ async def path_when(namesrv: str, msg_id: str, consumptions: int) -> TracePath:
             await asyncio.sleep(0.01)
 
 
-async def test_the_path_of_a_message_is_told(
+async def test_the_path_of_a_message_is_reported(
     tracing: PocketBroker, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Send, place in the log, a failed and a good attempt, in the order of time, found by the message's id."""

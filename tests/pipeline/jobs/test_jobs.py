@@ -221,7 +221,7 @@ def test_a_growing_topic_is_deduped_run_by_run(
     assert run(archive.archive, "grow", str(tmp_path / "late"), starting="latest")["rows"] == 70
 
 
-def test_what_cannot_be_done_is_told(run: Run, archived: Path, broker: PocketBroker, tmp_path: Path) -> None:
+def test_what_cannot_be_done_is_reported(run: Run, archived: Path, broker: PocketBroker, tmp_path: Path) -> None:
     """Unknown topics and columns, missing paths, existing outputs: an error with its reason, and nothing written."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")

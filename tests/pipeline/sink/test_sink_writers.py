@@ -139,7 +139,7 @@ def test_another_query_is_not_taken_for_this_one(pocket: PocketBroker, monkeypat
     assert bodies(pocket, "queries") == [1, 1, 2]
 
 
-def test_a_micro_batch_that_was_committed_is_told(
+def test_a_micro_batch_that_was_committed_is_reported(
     pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A copied checkpoint looks like a repetition: what is dropped is in the log. One without tasks is asked about,

@@ -99,7 +99,7 @@ def test_damage_is_skipped_and_counted(as_rocketmq: Path, capfd: pytest.CaptureF
         numbers(reader(as_rocketmq, failOnDamage="true"))
 
 
-def test_a_file_that_is_missing_is_told(as_rocketmq: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_missing_is_reported(as_rocketmq: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A missing file between two others is damage, too."""
     hole = sorted((as_rocketmq / "commitlog").iterdir())[1]
     hole.unlink()

@@ -212,7 +212,7 @@ def test_under_sync_flush_a_warm_up_syncs_now_and_then(tmp_path: Path) -> None:
     assert names == ["rename", "store", "store", "store", "sync", "store", "sync"]
 
 
-def test_a_machine_that_does_not_lock_a_warm_segment_is_told_once(tmp_path: Path) -> None:
+def test_a_machine_that_does_not_lock_a_warm_segment_is_reported_once(tmp_path: Path) -> None:
     """The warm-up goes on without; the warning is not repeated for every segment."""
     log, memory = Mock(), FakeMemory(refuses=True)
     allocator, runner = warm_allocator(tmp_path, HookedFileSystem(), memory, log)

@@ -107,7 +107,7 @@ def test_a_removed_directory_of_checksums_does_not_keep_the_flush(tmp_path: Path
 
 
 @pytest.mark.parametrize("error", [DiskError("sick"), FileNotFoundError("gone"), OSError("odd")])
-def test_checksums_come_after_the_flush_and_what_fails_there_is_told(tmp_path: Path, error: Exception) -> None:
+def test_checksums_come_after_the_flush_and_what_fails_there_is_reported(tmp_path: Path, error: Exception) -> None:
     """The flush was promised, checksums are for speed: they neither keep it nor hide it."""
 
     def hook(operation: str, path: str) -> None:

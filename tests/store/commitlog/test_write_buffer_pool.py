@@ -89,7 +89,7 @@ def test_few_free_buffers_warn_once_a_second() -> None:
     assert log.warning.call_args.args[0] == "TransientStorePool only remain 0 sheets."
 
 
-def test_all_buffers_are_locked_in_ram_and_the_time_is_told() -> None:
+def test_all_buffers_are_locked_in_ram_and_the_time_is_reported() -> None:
     """One event with what was done."""
     memory = FakeMemory()
     pool, log, _ = pool_of(3, memory)
@@ -99,7 +99,7 @@ def test_all_buffers_are_locked_in_ram_and_the_time_is_told() -> None:
     assert event.kwargs == {"buffers": 3, "buffer_bytes": BUFFER_BYTES, "duration_ms": 0.0}
 
 
-def test_a_machine_that_locks_no_memory_is_told_once() -> None:
+def test_a_machine_that_locks_no_memory_is_reported_once() -> None:
     """The pool works all the same; the warning has the reason and what to do."""
     pool, log, _ = pool_of(3, FakeMemory(locks_max=1))
     assert (pool.is_locked, pool.available) == (False, 3)

@@ -34,7 +34,7 @@ def test_a_fence_ends_with_the_order_to_lead_not_with_the_promise(tmp_path: Path
     assert again.open_epoch(10).number == 2_000_000
 
 
-def test_a_state_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
+def test_a_state_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
     """Promises that are forgotten would be broken: the backup shows that there were some."""
     state = state_of(tmp_path)
     state.promise(1_000_000, "b.1")

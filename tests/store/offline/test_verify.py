@@ -99,7 +99,7 @@ def test_entries_not_written_yet_are_pending_in_an_open_store_and_missing_in_a_c
     assert report.queues.pending == 2
 
 
-def test_records_of_a_topic_made_anew_are_superseded(tmp_path: Path) -> None:
+def test_records_of_a_topic_made_again_are_superseded(tmp_path: Path) -> None:
     """Two records with one queue offset, the entry points to the later: the older one is no problem."""
     store = RocketStore(tmp_path)
     store.put("T", 0, b"old")
@@ -116,7 +116,7 @@ def test_records_of_a_topic_made_anew_are_superseded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["missing", "wrong", "unreachable", "beyond", "size"])
-def test_an_index_that_does_not_fit_is_told(tmp_path: Path, case: str) -> None:
+def test_an_index_that_does_not_fit_is_reported(tmp_path: Path, case: str) -> None:
     """A removed, a changed and an unreachable entry, entries behind the log, a file of an unknown size."""
     store = some_messages(tmp_path, 100)
     root = store.write()
@@ -163,7 +163,7 @@ def test_index_numbers_can_be_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["later", "short", "beyond"])
-def test_a_checkpoint_that_promises_too_much_is_told(tmp_path: Path, case: str) -> None:
+def test_a_checkpoint_that_promises_too_much_is_reported(tmp_path: Path, case: str) -> None:
     """Times after the last record, a wrong size and offsets behind the log are problems; no checkpoint is a note."""
     store = some_messages(tmp_path, 20)
     root = store.write()

@@ -61,6 +61,6 @@ def test_over_holes_offsets_may_jump_forward_only() -> None:
     assert refused([("T", 0, False), ("T", 13, True), ("T", 12, False)], has_holes=True) == [1]
 
 
-def test_a_topic_created_anew_begins_at_zero() -> None:
+def test_a_recreated_topic_begins_at_zero() -> None:
     """Its older messages, with higher offsets, are no neighbors."""
     assert refused([("D", 40, False), ("D", 41, True), ("D", 0, True), ("D", 1, False)], deleted=200) == []

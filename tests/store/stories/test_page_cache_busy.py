@@ -86,7 +86,7 @@ def test_of_two_appenders_at_most_one_waits_longer_than_the_limit(tmp_path: Path
     store.close()
 
 
-def test_a_long_append_is_told_with_its_wait(tmp_path: Path) -> None:
+def test_a_long_append_is_reported_with_its_wait(tmp_path: Path) -> None:
     """RocketMQ's words above 500 ms under the lock, also when the append failed in the end; nothing up to there."""
     clock, log, slow_ms, fails = ManualClock(), Mock(), 0, False
 

@@ -109,7 +109,7 @@ def test_a_new_message_goes_behind_and_the_store_stays_sound(vector: Vector) -> 
     assert after.ok, after
 
 
-def test_queues_and_index_built_anew_are_rocketmqs_bytes(vector: Vector) -> None:
+def test_rebuilt_queues_and_index_have_rocketmqs_bytes(vector: Vector) -> None:
     """Only an index file's name (RocketMQ: when it was made) and the tags codes of 5.3's timers (ours: due) differ."""
     theirs = files_below(vector.directory / "consumequeue")
     their_index = index_contents(vector.directory / "index")

@@ -42,7 +42,7 @@ def test_a_lost_checkpoint_is_no_second_copy(tmp_path: Path) -> None:
         check_state(ORDERS, files)
 
 
-def test_a_damaged_state_is_told(tmp_path: Path) -> None:
+def test_a_damaged_state_is_reported(tmp_path: Path) -> None:
     """It does not count as a new archive."""
     files = LocalFiles(tmp_path)
     files.write(STATE, b"{")

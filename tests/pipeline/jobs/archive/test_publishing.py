@@ -169,7 +169,7 @@ def test_a_swap_loses_and_doubles_nothing_whatever_is_killed(tmp_path: Path, exc
     assert list(fates(run))
 
 
-def test_a_damaged_note_is_told(tmp_path: Path) -> None:
+def test_a_damaged_note_is_reported(tmp_path: Path) -> None:
     """A damaged note does not count as a missing one."""
     files = LocalFiles(tmp_path)
     Publisher(files).publish(1, batch(tmp_path, "a", ["x"]))
