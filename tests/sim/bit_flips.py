@@ -50,11 +50,11 @@ FIELDS: Final[dict[str, tuple[frozenset[str], frozenset[str]]]] = {
     )
 }
 OTHER_FILES: Final[dict[str, frozenset[str]]] = {
-    "checksums": frozenset({"harmless"}),  # the entry has a check of its own; its bytes are checked record by record
+    "checksums": frozenset({"harmless"}),  # the entry has its own check; its bytes are checked record by record
     "pocketmq": frozenset({"harmless"}),  # positions have a CRC; without them recovery begins further back
-    "checkpoint": frozenset({"harmless"}),  # believed only where there are no positions
+    "checkpoint": frozenset({"harmless"}),  # used only where there are no positions
     "consumequeue": frozenset({"harmless", "refused"}),  # refused: the read raises a typed error, no wrong message
-    "index": frozenset({"harmless", "not found"}),  # a key may not be found; what is found has the key
+    "index": frozenset({"harmless", "not found"}),  # a key may be missing; a message found has the key
 }
 _HEADER: Final = (
     ("total size", 4),
@@ -78,7 +78,7 @@ LOG: Final = f"{ROOT}/commitlog/{0:020d}"
 
 @dataclass(slots=True)
 class Small:
-    """A small store: five messages of one queue, a group each. ``bounds``: where each record begins, and the end."""
+    """A small store: five messages of one queue, a group each. ``bounds``: the start of each record, and the end."""
 
     files: CrashFileSystem
     ledger: Ledger
@@ -105,7 +105,7 @@ def small_store(*, checksums: bool, clean: bool = False) -> Small:
 
 
 def field_at(record: bytes, at: int) -> str:
-    """Return the name of the field that a byte of a record belongs to."""
+    """Return the field that contains a byte of a record."""
     begin = 0
     for name, length in _HEADER:
         if at < begin + length:
@@ -193,7 +193,7 @@ def check_other_bit(small: Small, path: str, bit: int) -> None:
 
 
 def used_bits(files: CrashFileSystem, every: int = 1, first: int = 0) -> Iterator[tuple[str, int]]:
-    """Yield (path, bit) of the bytes of all files but the log that are not padding; each ``every``-th."""
+    """Yield (path, bit) of the bytes of all files except the log that are not padding; each ``every``-th."""
     count = first
     for path, data in sorted(files.image(ROOT).items()):
         kind = path.removeprefix(ROOT + "/").split("/")[0]
@@ -207,5 +207,5 @@ def used_bits(files: CrashFileSystem, every: int = 1, first: int = 0) -> Iterato
 
 
 def record_header_is_whole() -> bool:
-    """Say whether the table of header fields covers the header; a test asserts it."""
+    """Return whether the table of header fields covers the header; a test asserts it."""
     return sum(length for _, length in _HEADER) == struct.calcsize(">88x")

@@ -30,7 +30,7 @@ Place = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Ledger:
-    """What a client knows. ``sent``: every body ever appended, with its place if the store gave one.
+    """The view of a client. ``sent``: every body ever appended, with its place if the store gave one.
 
     ``kill_safe``: what must be there after ``kill -9``; ``power_safe``: what must be there after a power cut.
     """
@@ -74,7 +74,7 @@ def sim_config(**changes: object) -> StoreConfig:
 
 
 class SimStore:
-    """A real store on a simulated disk, its workers stepped by hand."""
+    """A real store on a simulated disk; the test steps its workers."""
 
     def __init__(
         self, files: CrashFileSystem, ledger: Ledger, clock: ManualClock | None = None, **changes: object
@@ -88,7 +88,7 @@ class SimStore:
         self.store = MessageStore(self.config, file_system=files, clock=self.clock, runner=self.runner)
         self.store.store_host = HOST
         self.report = self.store.open()
-        if ledger.only_kills:  # a kill tears the last group and nothing else
+        if ledger.only_kills:  # a kill tears only the last group
             assert self.report.damaged == self.report.suspect == []
 
     @property
@@ -96,7 +96,7 @@ class SimStore:
         return self.config.flush_disk_type == "SYNC_FLUSH"
 
     def append(self, sizes: list[int], topic: str = "A", queue_id: int = 0, *, key: str = "") -> None:
-        """Append one group of messages with bodies of these sizes and acknowledge it as the settings say."""
+        """Append one group of messages with bodies of these sizes and acknowledge it by the settings."""
         ledger = self.ledger
         bodies = []
         for size in sizes:
@@ -125,7 +125,7 @@ class SimStore:
         self.store.acknowledge(result.end_offset, True, done)
 
     def _note_committed(self) -> None:
-        """Promise what has left the write buffers."""
+        """Promise the bytes that have left the write buffers."""
         for end_offset, places in self._in_buffers:
             if end_offset <= self.store.log.committed_offset:
                 self.ledger.kill_safe.update(places)
@@ -138,7 +138,7 @@ class SimStore:
             self._note_committed()
 
     def flush(self) -> None:
-        """Sync the log: what was stored before is safe from a power cut now."""
+        """Sync the log: earlier messages are safe from a power cut now."""
         ledger = self.ledger
         before = dict(ledger.kill_safe)
         flushed = self.store.log.flush()
@@ -148,7 +148,7 @@ class SimStore:
     def step(self, name: str) -> None:
         """Let one worker take a step."""
         next(worker for worker in self.runner.workers if worker.name == name).step()
-        if name == "group-commit":  # the other of the two workers answers the sends that a sync has served
+        if name == "group-commit":  # the other of the two workers answers the sends of a sync
             self.step("group-commit-watch")
 
     def checkpoint(self) -> None:
@@ -184,7 +184,7 @@ def read_all(store: MessageStore) -> dict[tuple[str, int], list[Record]]:
 
 
 def check(store: MessageStore, ledger: Ledger) -> dict[Place, bytes]:
-    """Assert the four rules for an opened store; return what is readable."""
+    """Assert the four rules for an opened store; return the readable messages."""
     readable: dict[Place, bytes] = {}
     for (topic, queue_id), records in read_all(store).items():
         last = -1
@@ -219,7 +219,7 @@ def fingerprint(files: CrashFileSystem) -> dict[str, bytes]:
 
 
 def close_quietly(sim: Any) -> None:
-    """Close a store whose disk may be sick."""
+    """Close a store whose disk may fail."""
     try:
         sim.store.close()
     except PocketMQError:

@@ -105,7 +105,7 @@ Node = Union[Inode, "Directory"]
 
 @dataclass(slots=True)
 class NameChange:
-    """One change of a directory: ``node`` is linked at ``name`` (None: unlinked); ``source``: the name it had."""
+    """One change of a directory: ``node`` is linked at ``name`` (None: unlinked); ``source``: its former name."""
 
     name: str
     node: Node | None
@@ -131,7 +131,7 @@ class Directory:
 
 
 def apply(names: dict[str, Node], change: NameChange) -> None:
-    """Make one change of names, if what it needs is there."""
+    """Make one change of names, if its nodes exist."""
     if change.source is not None:
         if names.get(change.source) is change.node and change.node is not None:
             del names[change.source]
@@ -181,7 +181,7 @@ def page_choices(inode: Inode, page: int) -> list[bytes]:
         if version == before:
             continue
         sectors = [at for at in range(0, PAGE, SECTOR) if version[at : at + SECTOR] != before[at : at + SECTOR]]
-        if len(sectors) > 1:  # the first half of what changed is new, or only the rest
+        if len(sectors) > 1:  # the first half of the changed bytes is new, or only the rest
             middle = sectors[len(sectors) // 2]
             choices += [version[:middle] + before[middle:], before[:middle] + version[middle:]]
         choices.append(version)
@@ -204,7 +204,7 @@ def _crashed_inode(inode: Inode, choose: Choose) -> Inode:
 
 
 def crashed(root: Directory, choose: Choose) -> Directory:
-    """Return the disk after a power cut; ``choose`` decides wherever there is a choice."""
+    """Return the disk after a power cut; ``choose`` makes each choice."""
     inodes: dict[int, Inode] = {}
 
     def after(directory: Directory) -> Directory:
@@ -269,7 +269,7 @@ def crash_states(root: Directory, rng: random.Random, limit: int) -> Iterator[Di
 
 
 def _chooser(rng: random.Random, kind: int) -> Choose:
-    """Return a way of choosing: mostly new, mostly old, half and half, or anything."""
+    """Return a function that chooses: mostly new, mostly old, half and half, or anything."""
     newest = {0: 0.9, 1: 0.1, 2: 0.5, 3: 0.0}[kind]
 
     def choose(count: int) -> int:

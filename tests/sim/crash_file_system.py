@@ -46,7 +46,7 @@ class Killed(BaseException):
 
 @dataclass(slots=True, frozen=True)
 class Operation:
-    """One call: what, on which path, where and how much of it."""
+    """One call: kind, path, position and size."""
 
     kind: str
     path: str
@@ -197,11 +197,11 @@ class CrashFileSystem:
 
     @property
     def changes(self) -> int:
-        """How many operations so far change the disk."""
+        """Return how many operations so far change the disk."""
         return sum(operation.kind in CHANGES for operation in self.operations)
 
     def announce(self, operation: Operation) -> Fault | None:
-        """Note an operation and do what the hook says; return the fault only if its bytes are still to be taken."""
+        """Record an operation and follow the hook; return the fault only if part of its bytes must still be written."""
         if self._dead:
             raise Killed
         self.operations.append(operation)
@@ -261,11 +261,11 @@ class CrashFileSystem:
     # ---- crashes
 
     def after_kill(self) -> "CrashFileSystem":
-        """Return the disk as the next process finds it: everything written is there, what was synced stays known."""
+        """Return the disk as the next process finds it: all written bytes are there, synced ones stay known."""
         return CrashFileSystem(copy_tree(self.root))
 
     def after_power_loss(self, choose: Callable[[int], int]) -> "CrashFileSystem":
-        """Return one disk that a power cut leaves."""
+        """Return one disk that a power cut may leave."""
         return CrashFileSystem(crashed(self.root, choose))
 
     def crash_states(self, rng: random.Random, limit: int = 1000) -> "Iterator[CrashFileSystem]":
@@ -391,7 +391,7 @@ class CrashFileSystem:
             before, old_name = self._parent(source)
             if before is parent:
                 parent.change(NameChange(name, moved, old_name))
-            else:  # two directories: each by itself, as some file systems do
+            else:  # two directories: each separately, as in some file systems
                 parent.change(NameChange(name, moved))
                 before.change(NameChange(old_name, None))
 

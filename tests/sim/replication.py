@@ -33,7 +33,7 @@ NUMBER_MAX = (1 << 53) - 1
 
 
 class NameServer:
-    """The epochs of a name server, which is away now and then. ``forgets`` lets it grant whatever is newer."""
+    """The epochs of a name server, which is down at times. ``forgets`` makes it grant any newer epoch."""
 
     def __init__(self, rng: random.Random, forgets: bool) -> None:
         self.table = EpochTable(4)
@@ -92,7 +92,7 @@ class SimNode(Node):
         )
 
     def come_back(self, disk: CrashFileSystem) -> None:
-        """Start on what a crash left."""
+        """Start on the disk of a crash."""
         self.disk = disk
         self.files = disk
         self.open()
@@ -170,14 +170,14 @@ class ReplicatedLife:
         worker.step()
 
     def reopen_who_waits(self) -> None:
-        """Do what the broker does for a slave whose log must be cut."""
+        """Reopen a slave whose log must be cut, as the broker does."""
         for slave in self.slaves:
             if slave.slave is not None and slave.slave.status().waits_for_restart:
                 self.counts["cuts"] += 1
                 slave.restart()
 
     def settle(self) -> None:
-        """Let the group become whole, then check everything."""
+        """Let the group become whole, then run all checks."""
         for _ in range(SETTLE_ROUNDS):
             self.clock.advance_ms(500)
             drive(*self.nodes, rounds=3)
@@ -193,7 +193,7 @@ class ReplicatedLife:
         self.check_whole()
 
     def register(self) -> None:
-        """Let the master claim its epoch, as it does again and again."""
+        """Let the master claim its epoch, as it does periodically."""
         last, known = self.master.state.epochs.last, self.name_server.table.get("b")
         assert last is not None
         if not self.name_server.claim(last.number, last.owner):
@@ -226,7 +226,7 @@ class ReplicatedLife:
     # ---- faults
 
     def kill(self, node: SimNode, disk: CrashFileSystem) -> None:
-        """The process is gone; it comes back on ``disk``."""
+        """Kill the process; it restarts on ``disk``."""
         self.network.cut()
         self.counts["kills"] += 1
         if node.name in self.network.listeners:
@@ -251,7 +251,7 @@ class ReplicatedLife:
         self.kill(node, node.disk.after_kill())
 
     def power_loss(self, node: SimNode) -> None:
-        """One node loses what was not durable; the others have been there all the time."""
+        """One node loses its bytes that are not durable; the others run all the time."""
         self.network.cut()
         self.counts["power_losses"] += 1
         if node.name in self.network.listeners:
@@ -306,7 +306,7 @@ class ReplicatedLife:
             self.reopen_who_waits()
 
     def replace(self) -> None:
-        """One slave goes away, another takes its place; perhaps the master is lost to an operator then."""
+        """One slave leaves, another takes its place; then an operator may lose the master."""
         self.settle()
         self.some_work(30)
         gone = self.rng.choice(self.slaves)
@@ -449,7 +449,7 @@ class ReplicatedLife:
             self.power_loss(self.rng.choice(self.slaves))
         else:
             if self.changes["slave_ack_policy"] == "FLUSHED" and self.rng.random() < 0.5:
-                for slave in self.slaves:  # what they acknowledged is on their disks: the whole group may lose power
+                for slave in self.slaves:  # acknowledged bytes are on their disks: the whole group may lose power
                     self.power_loss(slave)
             self.promote(throw_away=kind > 0.8)
         self.settle()

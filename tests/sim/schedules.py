@@ -35,7 +35,7 @@ STEPS: dict[str, Step] = {
 
 @dataclass(slots=True)
 class Outcome:
-    """How many crashes were tried and what recovery met in them."""
+    """How many crashes were tried, and the findings of their recoveries."""
 
     crashes: int = 0
     cut: int = 0
@@ -48,11 +48,11 @@ class Outcome:
 
 
 def recover_and_check(files: CrashFileSystem, ledger: Ledger, clock: ManualClock, **changes: object) -> Outcome:
-    """Open what a crash left, check it, append, crash again, check again; the second recovery must find the same."""
+    """Open a crashed store, check it, append, crash again, check again; the second recovery must find the same."""
     ledger = ledger.copy()
     first = SimStore(files, ledger, clock, **changes)
     readable = check(first.store, ledger)
-    ledger.kill_safe.update(readable)  # a recovery makes durable what it found
+    ledger.kill_safe.update(readable)  # a recovery makes its findings durable
     ledger.power_safe.update(readable)
     first.append([40])
     first.append([40], "B", 1)

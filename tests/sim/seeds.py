@@ -24,12 +24,12 @@ SEED_OF_TESTS = 20261121
 
 
 def base_seed() -> int:
-    """Return the seed that was given, or that of the tests."""
+    """Return the given seed, or the default seed of the tests."""
     return given_seed(SEED_OF_TESTS)
 
 
 def fresh_seed() -> int:
-    """Return the seed that was given, or one of the day's time."""
+    """Return the given seed, or one made from the clock."""
     return given_seed(time.time_ns() // 1_000_000 % 1_000_000_000)
 
 

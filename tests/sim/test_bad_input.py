@@ -1,4 +1,4 @@
-"""Directories that are no store of ours, or not now: a clear message, and no file is changed."""
+"""Directories that are no store of ours, or not usable now: a clear message, and no file changes."""
 
 import hashlib
 import shutil
@@ -76,7 +76,7 @@ def cut_a_queue_short(root: Path) -> None:
 def test_a_half_copied_store_is_refused(
     tmp_path: Path, clean: bool, harm: Callable[[Path], None], kind: type[PocketMQError], text: str
 ) -> None:
-    """The message names the file and the way out; put right, the store opens."""
+    """The message names the file and the cure; once repaired, the store opens."""
     root = a_store(tmp_path, clean=clean)
     harm(root)
     before = tree_hash(root)
@@ -86,7 +86,7 @@ def test_a_half_copied_store_is_refused(
 
 
 def test_a_store_with_other_segments_is_refused(tmp_path: Path) -> None:
-    """The message says with which size the store was written."""
+    """The message has the segment size of the store."""
     root = a_store(tmp_path)
     before = tree_hash(root)
     with pytest.raises(SegmentSizeMismatch, match=f"set mapped_file_size_commit_log={SEGMENT_BYTES}"):
@@ -95,7 +95,7 @@ def test_a_store_with_other_segments_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
-    """Also one with an empty ``commitlog``, and one that holds foreign files, which stay."""
+    """So does one with an empty ``commitlog``, or with foreign files, which stay."""
     (tmp_path / "a" / "commitlog").mkdir(parents=True)
     (tmp_path / "a" / "notes.txt").write_text("not ours")
     for name in ("a", "b"):
@@ -107,7 +107,7 @@ def test_an_empty_directory_becomes_a_store(tmp_path: Path) -> None:
 
 
 def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
-    """The first process goes on undisturbed."""
+    """The first process is not affected."""
     stepped = Stepped(tmp_path / "s")
     stepped.append(b"x")
     before = tree_hash(tmp_path)
@@ -127,7 +127,7 @@ def test_a_store_in_use_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_disk_that_refuses_is_reported_and_left_alone(trouble: str, kind: type[PocketMQError], text: str) -> None:
-    """No permission, read-only, full: the start fails with the reason, the files are as before, and it works later."""
+    """No permission, read-only, full: the start fails with the reason, the files stay unchanged, and it works later."""
     clock, ledger = ManualClock(), Ledger()
     sim = SimStore(fresh_disk(), ledger, clock)
     for _ in range(9):
@@ -207,7 +207,7 @@ def rocketmq_store(root: Path, version: str, *, aborted: bool) -> list[bytes]:
 @pytest.mark.parametrize("aborted", [True, False])
 @pytest.mark.parametrize("version", ["4.9", "5.3"])
 def test_a_store_of_rocketmq_is_taken_over(tmp_path: Path, version: str, aborted: bool) -> None:
-    """Every message is there with its offset, its config files stay, and the log goes on where RocketMQ ended."""
+    """Every message is there with its offset, its config files stay, and the log continues where RocketMQ ended."""
     bodies = rocketmq_store(tmp_path, version, aborted=aborted)
     config = {path.name: path.read_bytes() for path in (tmp_path / "config").iterdir()}
     stepped = Stepped(tmp_path)
@@ -222,7 +222,7 @@ def test_a_store_of_rocketmq_is_taken_over(tmp_path: Path, version: str, aborted
 
 
 def test_a_store_of_rocketmq_with_other_sizes_is_refused_untouched(tmp_path: Path) -> None:
-    """The usual mistake: RocketMQ's 1 GiB against another setting. Not even a directory of ours appears."""
+    """The usual mistake: RocketMQ's 1 GiB against another setting. Not even an empty directory of ours appears."""
     rocketmq_store(tmp_path, "4.9", aborted=True)
     before = tree_hash(tmp_path)
     with pytest.raises(SegmentSizeMismatch):

@@ -31,7 +31,7 @@ def test_a_flipped_bit_of_the_log(checksums: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_a_flipped_bit_of_any_other_file(clean: bool) -> None:
-    """Consume queues, index, checksums, positions, checkpoint: no wrong message, ever."""
+    """Consume queues, index, checksums, positions, checkpoint: no wrong message appears."""
     small = small_store(checksums=True, clean=clean)
     seen = set()
     for path, bit in used_bits(small.files, every=7):
@@ -43,7 +43,7 @@ def test_a_flipped_bit_of_any_other_file(clean: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("checksums", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_cut_at_every_byte_of_the_last_two_records(checksums: bool) -> None:
-    """What is before the cut stays, what is behind it is gone, nothing is invented, and the log goes on there."""
+    """Messages before the cut stay, later ones are gone, none is invented, and the log continues there."""
     small = small_store(checksums=checksums)
     from tests.sim.checkers import SimStore, check, close_quietly
 
@@ -63,13 +63,13 @@ def test_a_cut_at_every_byte_of_the_last_two_records(checksums: bool) -> None:
 
 
 def test_a_damaged_size_does_not_make_a_torn_tail() -> None:
-    """It led into the record, to zeros that looked like space never written, and what is behind was cut."""
+    """The size led into the record, to zeros that looked like unused space, and the messages behind it were cut."""
     small = small_store(checksums=False)
     check_log_bit(small, (small.bounds[3] + 3) * 8 + 5, checksums=False)
 
 
 def test_the_page_about_durability_shows_these_outcomes() -> None:
-    """Whoever changes what a flipped bit does changes what is promised."""
+    """A change of a flipped bit's effect changes what the page promises."""
     page = (Path(__file__).parents[2] / "docs" / "durability.md").read_text()
     for field, (with_checksum, without) in FIELDS.items():
         assert f"| {field} | {', '.join(sorted(with_checksum))} | {', '.join(sorted(without))} |" in page

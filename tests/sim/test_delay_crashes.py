@@ -1,4 +1,4 @@
-"""Delayed messages over crashes: none lost, none early, none twice without a crash; a real process killed, too."""
+"""Delayed messages over crashes: none lost, none early, none twice without a crash; also in a real killed process."""
 
 import random
 import subprocess
@@ -84,7 +84,7 @@ class Life:
             self.open()
 
     def live(self) -> None:
-        """Take some steps; die in the middle of one of them, or not; come back."""
+        """Take some steps, die in the middle of one of them or not, and restart."""
         self.files.before = None
         try:
             fixture = self.open()
@@ -104,7 +104,7 @@ class Life:
             self.files = self.rng.choice(list(self.files.crash_states(self.rng, 4)))
 
     def finish(self) -> list[bytes]:
-        """Come back a last time, let everything be due; return what arrived."""
+        """Restart a last time, wait until everything is due; return the delivered messages."""
         fixture = self.open()
         for _ in range(4):
             fixture.run(10_000)
@@ -127,14 +127,14 @@ class Life:
 @pytest.mark.scaled
 @pytest.mark.parametrize("offset", lives(300))
 def test_delayed_messages_survive_any_crash(offset: int) -> None:
-    """Kills and power cuts anywhere: what was acknowledged and safe arrives, with its id, and never early."""
+    """Kills and power cuts anywhere: each acknowledged and safe message arrives, with its id, and never early."""
     seed = base_seed() + offset
     print(f"POCKETMQ_SEED={seed}")
     check_lives(seed)
 
 
 def check_lives(seed: int) -> None:
-    """Live and die some times, come back, and look for what was safe."""
+    """Live and die some times, restart, and check the safe messages."""
     life = Life(seed)
     for _ in range(life.rng.randint(1, 4)):
         life.live()
@@ -147,7 +147,7 @@ def check_lives(seed: int) -> None:
 @pytest.mark.scaled
 @pytest.mark.parametrize("offset", lives(100))
 def test_without_a_crash_each_comes_once(offset: int) -> None:
-    """Any steps and any number of clean restarts: exactly once, per level in order."""
+    """With any steps and any number of clean restarts each arrives exactly once, per level in order."""
     seed = base_seed() + offset
     print(f"POCKETMQ_SEED={seed}")
     life = Life(seed)

@@ -1,4 +1,4 @@
-"""The same rules for the real disk and for the one in memory; then what only the one in memory can do."""
+"""The same rules for the real disk and the one in memory; then abilities of the one in memory only."""
 
 import errno
 import random
@@ -36,7 +36,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[File
 
 
 def test_bytes_sizes_and_the_end_of_a_file(place: tuple[FileSystem, str]) -> None:
-    """Writes grow a file, reads are short only at its end, ``resize`` cuts and extends with zeros."""
+    """Writes extend a file, reads are short only at its end, ``resize`` cuts and extends with zeros."""
     files, root = place
     file = files.open(f"{root}/f", create=True)
     file.write_at(3, b"abc")
@@ -57,7 +57,7 @@ def test_bytes_sizes_and_the_end_of_a_file(place: tuple[FileSystem, str]) -> Non
 
 
 def test_zero_and_data_ranges(place: tuple[FileSystem, str]) -> None:
-    """What ``next_data`` and ``next_hole`` leave out is zero; ``zero`` keeps the size."""
+    """All bytes outside ``next_data`` and ``next_hole`` are zero; ``zero`` keeps the size."""
     files, root = place
     file = files.open(f"{root}/f", create=True)
     file.reserve(1 << 16)
@@ -96,7 +96,7 @@ def test_maps_show_what_files_write_and_the_other_way_round(place: tuple[FileSys
 
 
 def test_names(place: tuple[FileSystem, str]) -> None:
-    """Directories, renames over a name in use, removal of what is not there, missing files."""
+    """Directories, renames over an existing name, removal of missing names, missing files."""
     files, root = place
     files.make_dirs(f"{root}/a/b")
     files.make_dirs(f"{root}/a/b")
@@ -129,7 +129,7 @@ def test_names(place: tuple[FileSystem, str]) -> None:
 
 
 def test_replace_makes_the_directory_and_no_more(place: tuple[FileSystem, str]) -> None:
-    """A removed directory is made again by what replaces a file in it; a removed store is not."""
+    """Replacing a file in a removed directory creates the directory; it does not create a removed store."""
     files, root = place
     files.make_dirs(f"{root}/store/config")
     for durable in (True, False):
@@ -144,7 +144,7 @@ def test_replace_makes_the_directory_and_no_more(place: tuple[FileSystem, str]) 
 
 
 def test_what_is_missing_is_an_error_of_the_store_too(place: tuple[FileSystem, str]) -> None:
-    """Who does not expect it handles it like any other failure of the disk."""
+    """Callers that do not expect it handle it like any other failure of the disk."""
     files, root = place
     missing = f"{root}/missing"
     for call in (files.open, files.size, files.modified_ms, files.read_all, files.sync_dir, files.sync_all):
@@ -157,7 +157,7 @@ def test_what_is_missing_is_an_error_of_the_store_too(place: tuple[FileSystem, s
 
 
 def test_a_tree_is_removed_only_below_its_owners_directory(place: tuple[FileSystem, str]) -> None:
-    """Not that directory itself, not its siblings, nothing that ``..`` leads to, and no path with a zero byte."""
+    """The directory itself, its siblings, paths with ``..`` and paths with a zero byte are refused."""
     files, root = place
     for name in ("own/part/deep", "own2", "other"):
         files.make_dirs(f"{root}/{name}")
@@ -216,7 +216,7 @@ def in_memory() -> CrashFileSystem:
 
 
 def test_only_what_was_synced_survives_every_power_cut() -> None:
-    """Without ``sync_dir`` the name may be gone, without ``sync`` the bytes may; with both neither is."""
+    """Without ``sync_dir`` the name may be lost, without ``sync`` the bytes; with both neither is."""
     files = in_memory()
     file = files.open("/d/f", create=True)
     file.write_at(0, b"data")
@@ -230,7 +230,7 @@ def test_only_what_was_synced_survives_every_power_cut() -> None:
 
 
 def test_pages_come_back_in_any_order_and_torn() -> None:
-    """Each page by itself is old, new or a mix of sectors."""
+    """Each page separately is old, new or a mix of sectors."""
     files = in_memory()
     file = files.open("/d/f", create=True)
     file.reserve(2 * PAGE)
@@ -257,7 +257,7 @@ def test_a_rename_is_whole_or_did_not_happen() -> None:
 
 
 def test_a_directory_made_again_survives_with_its_file() -> None:
-    """A durable ``replace`` promises the file, and so the name of its directory."""
+    """A durable ``replace`` promises the file, and thus the name of its directory."""
     files = in_memory()
     files.make_dirs("/d/config")
     files.replace("/d/config/t.json", b"old")
@@ -271,7 +271,7 @@ def test_a_directory_made_again_survives_with_its_file() -> None:
 
 
 def test_faults_have_the_errors_of_the_system() -> None:
-    """EIO after half a write, a full disk, a read-only one, no permission; the part that was taken is there."""
+    """EIO after half a write, a full disk, a read-only one, no permission; the accepted part is written."""
     files = in_memory()
     file = files.open("/d/f", create=True)
     files.before = lambda operation: Fault(errno.EIO, taken=2) if operation.kind == "write" else None
@@ -294,7 +294,7 @@ def test_faults_have_the_errors_of_the_system() -> None:
 
 
 def test_a_lost_sync_says_that_all_is_well() -> None:
-    """The caller notices nothing; the power cut does."""
+    """The caller notices no failure; a power cut shows it."""
     files = in_memory()
     file = files.open("/d/f", create=True)
     files.sync_dir("/d")
@@ -305,7 +305,7 @@ def test_a_lost_sync_says_that_all_is_well() -> None:
 
 
 def test_a_kill_leaves_part_of_the_last_change_and_nothing_after_it() -> None:
-    """The dead process changes nothing any more; a map's store may have left any of its cache lines."""
+    """The dead process changes nothing more; any cache lines of a store into a map may remain."""
     seen = set()
     for seed in range(40):
         files = in_memory()

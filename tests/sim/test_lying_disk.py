@@ -1,4 +1,4 @@
-"""A disk that says it has synced and has not: messages may be gone, but nothing is invented and the store opens."""
+"""A disk that reports syncs it has not made: messages may be lost, but none is invented and the store opens."""
 
 import random
 
@@ -14,7 +14,7 @@ from tests.sim.crash_file_system import Fault, Operation
 @pytest.mark.scaled
 @pytest.mark.parametrize("seed", lives(60))
 def test_lost_syncs_cost_messages_and_nothing_else(seed: int) -> None:
-    """Every second sync of the log is a lie. What is readable afterwards is what was sent, at its place, in order."""
+    """Every second sync of the log is a lie. Readable messages are those sent, at their places, in order."""
     rng = random.Random(seed)
     ledger, clock = Ledger(), ManualClock()
     settings: dict[str, object] = {"flush_disk_type": rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))}

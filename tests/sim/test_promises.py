@@ -1,4 +1,4 @@
-"""Each cell of the table in docs/durability.md: what an acknowledged message survives, by setting and by event."""
+"""Each cell of the table in docs/durability.md: which events an acknowledged message survives, by setting."""
 
 import errno
 import random
@@ -77,7 +77,7 @@ def test_without_waiting_a_power_loss_may_take_it(mode: str) -> None:
 
 
 def test_async_flush_is_safe_from_power_loss_after_its_interval() -> None:
-    """Four pages wait at most ``flush_interval_commit_log``, less than that ``flush_commit_log_thorough_interval``."""
+    """Four pages wait at most ``flush_interval_commit_log``, fewer pages ``flush_commit_log_thorough_interval``."""
     promise = Promise("async")
     config = promise.sim.config
     promise.sim.step("flush-commit-log")
@@ -90,7 +90,7 @@ def test_async_flush_is_safe_from_power_loss_after_its_interval() -> None:
 
 
 def test_a_pool_survives_a_kill_after_its_commit() -> None:
-    """Acknowledged in RAM: before the commit a kill loses it, then only a power loss does, until the flush."""
+    """It is acknowledged in RAM: until the commit a kill loses it, then until the flush only a power loss does."""
     promise = Promise("pool")
     assert promise.told == [PutStatus.PUT_OK]
     assert not promise.after_kill()
@@ -103,7 +103,7 @@ def test_a_pool_survives_a_kill_after_its_commit() -> None:
 
 
 def test_a_flush_timeout_is_stored_but_not_safe() -> None:
-    """FLUSH_DISK_TIMEOUT: there after a kill; after a power loss perhaps; the sync that comes late makes it safe."""
+    """FLUSH_DISK_TIMEOUT: it survives a kill, and a power loss perhaps; the late sync makes it safe."""
     promise = Promise("sync")
     promise.clock.advance_ms(promise.sim.config.sync_flush_timeout)
     promise.sim.step("group-commit-watch")
@@ -117,7 +117,7 @@ def test_a_flush_timeout_is_stored_but_not_safe() -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "async", "pool"])
 def test_a_sync_that_fails_acknowledges_nothing_later(mode: str) -> None:
-    """Whatever the setting: waiting sends learn that the result is unknown, and nothing more is accepted."""
+    """With any setting, waiting sends learn that the result is unknown, and no further message is accepted."""
     promise = Promise(mode)
     sim = promise.sim
     sim.commit()
@@ -141,7 +141,7 @@ def test_a_sync_that_fails_acknowledges_nothing_later(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "async", "pool"])
 def test_a_clean_stop_leaves_nothing_to_lose(mode: str) -> None:
-    """With every setting: what was acknowledged is durable when ``close`` returns."""
+    """With every setting, acknowledged messages are durable when ``close`` returns."""
     promise = Promise(mode)
     promise.sim.store.close()
     assert promise.told == [PutStatus.PUT_OK]

@@ -1,4 +1,4 @@
-"""Recovery itself is killed, or loses its power, at every change that it makes; and what it rebuilds is exact."""
+"""A recovery is killed, or loses power, at each of its changes; and its rebuilt files are exact."""
 
 import random
 from collections.abc import Callable
@@ -90,7 +90,7 @@ def at_every_change(
 @pytest.mark.slow
 @pytest.mark.parametrize("is_sick", [False, True])
 def test_a_recovery_killed_at_every_change_ends_with_the_same_store(is_sick: bool) -> None:
-    """Log, consume queues and index are byte for byte those of a recovery that was left in peace."""
+    """Log, consume queues and index equal those of an undisturbed recovery byte for byte."""
     clock = ManualClock()
     files, ledger = lived(clock)
     if is_sick:
@@ -105,7 +105,7 @@ def test_a_recovery_killed_at_every_change_ends_with_the_same_store(is_sick: boo
 
 @pytest.mark.slow
 def test_a_recovery_that_loses_its_power_at_every_change() -> None:
-    """Whatever of its own changes reached the disk: all that was durable before is there, and the log is the same."""
+    """Whichever of its own changes reached the disk: all durable messages are there, and the log is the same."""
     clock = ManualClock()
     files, ledger = lived(clock)
     with_trouble(files, ledger)
@@ -127,7 +127,7 @@ def test_a_recovery_that_loses_its_power_at_every_change() -> None:
 @pytest.mark.parametrize("lost", ["consumequeue", "index", "checksums", "pocketmq", "checkpoint", "all"])
 @pytest.mark.parametrize("clean", [True, False])
 def test_what_can_be_rebuilt_is_rebuilt_byte_for_byte(lost: str, clean: bool) -> None:
-    """Whichever of the files beside the log are gone: queues and index become the same again."""
+    """Whichever files beside the log are missing: queues and index become the same again."""
     clock = ManualClock()
     files, ledger = lived(clock)
     wanted = recovered(files.after_kill(), ledger, clock)
@@ -144,7 +144,7 @@ def test_what_can_be_rebuilt_is_rebuilt_byte_for_byte(lost: str, clean: bool) ->
 
 @pytest.mark.parametrize("content", [b"", b"rubbish", Checkpoint(1 << 60, 1 << 60, 1 << 60).encode(), bytes(4096)])
 def test_a_wrong_checkpoint_loses_nothing(content: bytes) -> None:
-    """Also without our own positions, as in a store that RocketMQ wrote, and with an abort marker."""
+    """This holds without our own positions, too, as in a store of RocketMQ, and with an abort marker."""
     clock = ManualClock()
     files, ledger = lived(clock, checkpointed=False)
     wanted = recovered(files.after_kill(), ledger, clock)

@@ -1,4 +1,4 @@
-"""Random lives of a replicated group: nothing acknowledged is lost, whichever node dies how and when."""
+"""Random lives of a replicated group: no acknowledged message is lost, whichever node dies."""
 
 import time
 
@@ -27,7 +27,7 @@ def run(seed: int, steps: int) -> ReplicatedLife:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", KNOWN)
 def test_known_lives(seed: int) -> None:
-    """These seeds have sends, kills, power cuts, lost disks and promotions in them."""
+    """These seeds include sends, kills, power cuts, lost disks and promotions."""
     life = run(seed, 60)
     assert life.counts["acknowledged"] > 0
 
@@ -50,7 +50,7 @@ def test_random_lives_for_some_seconds(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.slow
 def test_without_epochs_of_counted_slaves_messages_are_lost() -> None:
-    """The same lives, but operator and name server ignore replaced nodes: the simulation finds the loss."""
+    """In the same lives operator and name server ignore replaced nodes: the simulation finds the loss."""
     lost: list[int] = []
     for seed in LOSING:
         life = ReplicatedLife(seed, ignore_members=True)

@@ -1,4 +1,4 @@
-"""Retention is killed, or loses its power, at every change that it makes: what it leaves is a store."""
+"""Retention is killed, or loses power, at each of its changes: a valid store remains."""
 
 import random
 
@@ -76,7 +76,7 @@ def check_left(files: CrashFileSystem, ledger: Ledger, at: dict[Place, int], clo
 @pytest.mark.slow
 @pytest.mark.parametrize("power", [False, True])
 def test_a_round_that_dies_at_every_change(power: bool) -> None:
-    """Killed or without power in between: acknowledged messages of the segments that are left are all there."""
+    """After a kill or a power loss: all acknowledged messages of the remaining segments are there."""
     seen: set[int] = set()
     change = 0
     while True:
@@ -104,7 +104,7 @@ def test_a_round_that_dies_at_every_change(power: bool) -> None:
 
 
 def test_appends_go_on_while_segments_are_removed() -> None:
-    """Round by round with appends between them: the end grows, the beginning follows, nothing in between is missing."""
+    """Rounds alternate with appends: the end grows, the beginning follows, and no message in between is missing."""
     clock = ManualClock()
     sim, at = kept(clock)
     for number in range(12):

@@ -1,4 +1,4 @@
-"""Every crash in every short life of a store, and some random long ones. ``make torture`` has more of both."""
+"""Every crash in every short life of a store, and some random long lives. ``make torture`` runs more of both."""
 
 import itertools
 import random
@@ -37,7 +37,7 @@ def test_every_crash_in_every_two_steps(append_mode: str, flush_disk_type: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize("last", ["commit", "checkpoint", pytest.param("close", marks=pytest.mark.soak)])
 def test_every_crash_with_a_write_buffer_pool(last: str) -> None:
-    """With the pool only what was committed is promised to survive a kill."""
+    """With the pool only committed messages are promised to survive a kill."""
     for first in ("append", "roll"):
         for middle in ("append_b", "commit"):
             outcome = run_schedule(
@@ -53,7 +53,7 @@ def test_every_crash_with_a_write_buffer_pool(last: str) -> None:
 @pytest.mark.slow
 @pytest.mark.scaled
 def test_random_lives_for_some_seconds(capsys: pytest.CaptureFixture[str]) -> None:
-    """Random steps, kills, power cuts and recoveries killed as well; the seed is printed when one fails."""
+    """Random steps, kills, power cuts and killed recoveries; a failing life prints its seed."""
     seed = base_seed()
     outcome = Outcome()
     deadline_ns = time.monotonic_ns() + lives_ns()
@@ -77,5 +77,5 @@ def test_seeds_that_once_failed(seed: int) -> None:
 
 
 def test_the_steps_are_all_there() -> None:
-    """A schedule names only steps that exist."""
+    """A schedule names only existing steps."""
     assert set(CORE) | {"commit", "flush"} <= set(STEPS)

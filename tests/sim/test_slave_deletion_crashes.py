@@ -47,14 +47,14 @@ def lived(others: int) -> tuple[SimNode, SimNode, int]:
 
 
 def mirror(slave: SimNode, deleted_at: int) -> None:
-    """Do what the broker does with its master's list of deleted topics."""
+    """Apply the master's list of deleted topics as the broker does."""
     if deleted_at > slave.store.consume_queues.deleted.get("T"):
         slave.store.delete_topic_below("T", deleted_at)
     drive(slave, rounds=3)
 
 
 def check_left(slave: SimNode, master: SimNode, deleted_at: int, others: int) -> None:
-    """Open what is left; a second start finds the same."""
+    """Open the store that is left; a second start finds the same."""
     follow(master, slave)
     for _ in range(2):
         drive(master, slave, rounds=20)
@@ -81,7 +81,7 @@ def without_power(disk: CrashFileSystem, rng: random.Random) -> list[CrashFileSy
 @pytest.mark.parametrize("others", [0, pytest.param(40, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("left", [killed, without_power])
 def test_a_deletion_that_dies_at_every_change(left: Left, others: int) -> None:
-    """Between the list of deleted topics, the removal of the queues and the new dispatch, and behind them."""
+    """Between the list of deleted topics, the removal of the queues and the new dispatch, and after them."""
     change = 0
     while True:
         rng = random.Random(change)
@@ -107,7 +107,7 @@ def test_a_deletion_that_dies_at_every_change(left: Left, others: int) -> None:
 
 @pytest.mark.slow
 def test_a_checkpoint_under_way_does_not_take_the_rewind_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has counted the queues before they lost entries: its positions are not written."""
+    """It has counted the queues before they lost entries, so its positions are not written."""
     master, slave, deleted_at = lived(3)
     store = slave.store
     master.send(b"one more")

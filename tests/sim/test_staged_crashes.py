@@ -45,7 +45,7 @@ class Life:
         self.fixture = StagedFixture(sim_config(**self.changes), self.files, self.clock)
 
     def batch(self) -> list[list[bytes]]:
-        """Return the present batch as chunks, always the same for one version."""
+        """Return the present batch as chunks, always equal for one version."""
         rng = random.Random(self.version)
         chunks = [
             [
@@ -68,7 +68,7 @@ class Life:
         self.staged[attempt] = len(chunks)
 
     def commit(self) -> None:
-        """The driver: commits one of the attempts; where the broker does not have all of it, the batch fails."""
+        """The driver commits one of the attempts; if the broker lacks a part of it, the batch fails."""
         fixture = self.fixture
         state, opened, _ = fixture.staged_log.table.get(NAME, self.version)
         if state is not StagedState.COMMITTED:
@@ -123,7 +123,7 @@ class Life:
         self.staged.clear()  # the driver begins the batch again
 
     def finish(self) -> list[bytes]:
-        """Come back a last time, deliver what was committed; return what is in the topic."""
+        """Restart a last time, deliver the committed batches; return the messages of the topic."""
         self.open()
         self.fixture.deliver()
         assert not self.fixture.staged_log.table.deliveries
@@ -153,7 +153,7 @@ def test_staged_transactions_survive_any_crash(offset: int) -> None:
     for _ in range(life.rng.randint(1, 5)):
         life.live()
     arrived = life.finish()
-    if life.lost_power:  # what was acknowledged before may be gone, as any message: nothing is promised but the states
+    if life.lost_power:  # acknowledged messages may be gone, as any: only the states are promised
         return
     assert life.committed[: life.version] == list(range(life.version)), f"seed {seed}: lost {life.committed}"
     expected = [row for version in life.committed for row in life.rows[version]]

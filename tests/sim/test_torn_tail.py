@@ -1,4 +1,4 @@
-"""Where a log ends after a kill in the middle of a copy, and after a power cut that lost some pages."""
+"""The end of a log after a kill in the middle of a copy, and after a power cut that lost some pages."""
 
 import errno
 import random
@@ -39,7 +39,7 @@ def test_a_group_whose_copy_was_cut_off_leaves_no_damage(body_bytes: int) -> Non
     cut = 0
     for seed in range(60):
         files, ledger, end = killed_in_a_copy(seed, 12, body_bytes)
-        sim = SimStore(files, ledger)  # asserts that nothing is damaged
+        sim = SimStore(files, ledger)  # asserts that there is no damage
         assert sim.report.end_offset == end
         cut += sim.report.cut_bytes > 0
         assert not any(files.image()[LOG][end:])
@@ -50,7 +50,7 @@ def test_a_group_whose_copy_was_cut_off_leaves_no_damage(body_bytes: int) -> Non
 
 @pytest.mark.parametrize("append_mode", ["mapped", "written"])
 def test_a_small_group_whose_write_was_cut_off_leaves_no_damage(append_mode: str) -> None:
-    """Wherever its beginning ends: within a head, a body, the properties, between two records."""
+    """Wherever its part ends: within a head, a body, the properties, or between two records."""
     sizes = [10, 0, 70]
     plain = SimStore(fresh_disk(), Ledger(), append_mode=append_mode)
     plain.append([50, 60])
@@ -70,7 +70,7 @@ def test_a_small_group_whose_write_was_cut_off_leaves_no_damage(append_mode: str
         with pytest.raises(Killed):
             sim.append(sizes)
         files = sim.files.after_kill()
-        found = SimStore(files, ledger, append_mode=append_mode)  # asserts that nothing is damaged
+        found = SimStore(files, ledger, append_mode=append_mode)  # asserts that there is no damage
         kept = found.report.end_offset
         assert start <= kept <= end
         assert files.image()[LOG] == whole[:kept].ljust(SEGMENT_BYTES, b"\0")
@@ -80,7 +80,7 @@ def test_a_small_group_whose_write_was_cut_off_leaves_no_damage(append_mode: str
 
 @pytest.mark.parametrize("position", range(PAGE - 10, PAGE + 1))
 def test_a_head_that_lies_on_two_pages_leaves_no_damage(position: int) -> None:
-    """A write can be cut where a page ends. The head of a large group comes last, all the rest of it is there then."""
+    """A write can be cut at the end of a page. The head of a large group is written last, after the rest."""
     for taken in (1, 2, 3, 4, 5, 6, 7, PAGE, 4500):
         ledger = Ledger()
         sim = SimStore(fresh_disk(), ledger)
@@ -99,7 +99,7 @@ def test_a_head_that_lies_on_two_pages_leaves_no_damage(position: int) -> None:
         with pytest.raises(Killed):
             sim.append([1500] * 3)
         files = sim.files.after_kill()
-        found = SimStore(files, ledger)  # asserts that nothing is damaged
+        found = SimStore(files, ledger)  # asserts that there is no damage
         check(found.store, ledger)
         close_quietly(found)
         assert written == [8 if position not in (PAGE - 7, PAGE - 6, PAGE - 5) else 3 * record_bytes(1500)]
@@ -114,7 +114,7 @@ def record_bytes(body_bytes: int) -> int:
 
 
 def lost_pages(sim: SimStore, *pages: int) -> CrashFileSystem:
-    """Return the disk after a power cut that lost these pages of the log and nothing else."""
+    """Return the disk after a power cut that lost only these pages of the log."""
     files = sim.files.after_kill()
     inode = files.inode(LOG)
     for page in pages:
@@ -143,7 +143,7 @@ def test_after_a_power_cut_whole_groups_behind_a_lost_one_stay() -> None:
 
 
 def test_after_a_power_cut_the_rest_of_one_unfinished_group_goes() -> None:
-    """Its first page is lost, its last is there: it was never acknowledged, nothing is damaged."""
+    """Its first page is lost, its last is there: it was never acknowledged, so there is no damage."""
     ledger, clock = Ledger(), ManualClock()
     sim = SimStore(fresh_disk(), ledger, clock, flush_disk_type="SYNC_FLUSH")
     sim.append([20])
@@ -161,7 +161,7 @@ def test_after_a_power_cut_the_rest_of_one_unfinished_group_goes() -> None:
 
 @pytest.mark.parametrize("evidence", ["checksums", "write_queues"])
 def test_a_group_that_was_certainly_finished_is_never_cut(evidence: str) -> None:
-    """A page of zeros in a log that was not synced: where a checksum or a queue names what is behind, it stays."""
+    """A page of zeros in an unsynced log: if a checksum or a queue names the bytes behind it, they stay."""
     ledger, clock = Ledger(), ManualClock()
     sim = SimStore(fresh_disk(), ledger, clock)
     sim.append([900] * 4)
@@ -211,7 +211,7 @@ def test_offsets_of_damaged_messages_are_not_given_to_others() -> None:
 
 
 def test_what_a_failed_append_left_is_no_clean_stop() -> None:
-    """The disk failed in a write, and again when its rest was to be zeroed: the next start does that."""
+    """The disk failed in a write, and again when the rest was to be zeroed: the next start zeroes it."""
     ledger, clock = Ledger(), ManualClock()
     sim = SimStore(fresh_disk(), ledger, clock, append_mode="written")
     sim.append([30])
@@ -235,7 +235,7 @@ def test_what_a_failed_append_left_is_no_clean_stop() -> None:
 
 
 def test_a_prepared_segment_that_comes_back_after_a_clean_stop_is_removed() -> None:
-    """Its removal was not durable. Appends behind the roll must not go to a file that another one replaces."""
+    """Its removal was not durable. Appends after the roll must not go to a file that another one replaces."""
     ledger, clock = Ledger(), ManualClock()
     sim = SimStore(fresh_disk(), ledger, clock)
     sim.append([900] * 6)

@@ -1,4 +1,4 @@
-"""Transactions over crashes: all or nothing, whatever dies where."""
+"""Transactions over crashes: all or nothing, wherever a process dies."""
 
 import random
 
@@ -16,7 +16,7 @@ from tests.sim.seeds import base_seed
 
 
 class Life:
-    """A broker's transactions through several crashes of one disk, and a producer that knows what it decided."""
+    """A broker's transactions through several crashes of one disk, and a producer that knows its decisions."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -93,13 +93,13 @@ class Life:
             self.files = self.rng.choice(list(self.files.crash_states(self.rng, 4)))
 
     def finish(self) -> list[bytes]:
-        """Come back a last time; let the broker ask about what is open, and answer; return what is in the topic."""
+        """Restart a last time; let the broker check open transactions, and answer; return the messages of the topic."""
         self.open()
         for _ in range(3):
             asked = set(self.fixture.round())
             pending = self.fixture.table.pending()
             assert {self.body_of(half) for half in pending} <= {body.rstrip() for body in asked}
-            for first in range(0, len(pending), 3):  # a group of the store holds no more large ones
+            for first in range(0, len(pending), 3):  # a group of the store does not hold more large messages
                 self.decide(pending[first : first + 3])
         assert len(self.fixture.table) == 0
         bodies = [record.body.rstrip() for record in self.fixture.delivered()]
@@ -135,7 +135,7 @@ def test_transactions_survive_what_once_lost_one(seed: int) -> None:
 
 
 def check_lives(seed: int) -> None:
-    """Live and die some times, come back, and compare the topic with what the local transactions did."""
+    """Live and die some times, restart, and compare the topic with the local transactions."""
     life = Life(seed)
     for _ in range(life.rng.randint(1, 4)):
         life.live()

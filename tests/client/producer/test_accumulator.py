@@ -15,7 +15,7 @@ def section(key: Any = "T", broker: str = "b", queue_id: Any = 0, build: Any = N
 
 
 def test_one_turn_to_one_broker_is_one_frame() -> None:
-    """Sections of a broker share a frame; another broker, oneway and not waiting each have their own."""
+    """Sections of a broker share a frame; another broker, oneway sends and sends that do not wait have their own."""
     accumulator = Accumulator()
     first = section("A")
     assert accumulator.begin(first)

@@ -200,7 +200,7 @@ async def test_a_queue_that_lost_what_is_in_hand_begins_anew(bench: Bench) -> No
 
 @pytest.mark.parametrize(("ordered", "level"), [(False, 0), (True, -1)])
 async def test_the_retry_of_a_topic_that_nobody_handles_here_is_not_lost(ordered: bool, level: int) -> None:
-    """An older member may subscribe to it; in the end, or where it would hold its queue, it is a dead letter."""
+    """An older member may subscribe to the topic; at last, or if it would block its queue, it becomes a dead letter."""
     consumer = PushConsumer("g", instance=ClientInstance("127.0.0.1:1", log=Events()))
     for topic in ("A", "B"):
         consumer.subscribe(topic, ordered=ordered)(print)

@@ -45,7 +45,7 @@ async def test_a_slow_call_is_reported_once() -> None:
 
 
 async def test_a_hung_call_gives_its_message_back_and_is_replaced() -> None:
-    """After the consume timeout, with level 3; its late answer changes nothing, and others are worked off meanwhile."""
+    """This happens after the consume timeout, with level 3; a late answer has no effect, other messages are handled."""
     clock = ManualClock()
     bench = Bench(concurrency=1, clock=clock)
     release, done = asyncio.Event(), []

@@ -78,7 +78,7 @@ async def test_a_broker_without_property_filters_refuses_the_start(topic: str, g
 
 @pytest.mark.slow
 async def test_batches_and_partial_failures(broker: PocketBroker, producer: Producer, topic: str, group: str) -> None:
-    """A list in; what the answer names comes again through the retry topic, with its own topic and the attempt."""
+    """The handler gets a list; messages named in its answer return through the retry topic, with topic and attempt."""
     await producer.send_batch(priced(topic, 300))
     got: list[tuple[int, int, str]] = []
     consumer = consumer_of(broker, group + "c")
@@ -156,7 +156,7 @@ async def test_iteration_with_acknowledgements_of_its_own(
 async def test_a_paused_consumer_pulls_nothing(
     broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Until it is resumed. A pull that looks again, and still pulls nothing, is the proof; no time is waited for."""
+    """It pulls none until it is resumed. A pull that checks again and still skips is the proof, without timed waits."""
     got: list[Any] = []
     consumer = consumer_of(broker, group + "c")
     consumer.subscribe(topic)(got.append)

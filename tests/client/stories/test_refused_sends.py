@@ -566,7 +566,7 @@ async def test_a_bad_message_does_not_isolate_its_broker(one: Any) -> None:
 
 @pytest.mark.slow
 async def test_oneway_sends_to_a_peer_that_does_not_read_are_bounded(one: Any) -> None:
-    """What has not left stays counted; then the sender gets the error that it is too fast, and memory stays bounded."""
+    """Unsent messages stay counted; then the sender gets the error that it is too fast; memory stays bounded."""
     seen: list[Any] = []
 
     def note(connection: Any, request: Any) -> Any:

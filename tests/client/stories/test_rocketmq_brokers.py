@@ -78,7 +78,7 @@ async def test_messages_of_one_turn_travel_as_a_batch_and_say_whether_they_wait_
 
 
 async def test_a_batch_that_is_too_large_for_the_broker_is_sent_message_by_message_in_order(rocket: Any) -> None:
-    """Nobody asked for a batch: its refusal is not the messages'. What came behind it for the queue stays behind."""
+    """The user sent single messages, so the batch's refusal is not theirs. Later sends of the queue stay behind."""
     server = rocket.brokers["rocket"]
     server.answers[BATCH] = lambda *_: (ResponseCode.MESSAGE_ILLEGAL, "the message is illegal", None, b"")
     async with Producer("g", rocket.namesrv.address) as producer:

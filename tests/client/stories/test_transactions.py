@@ -133,7 +133,7 @@ async def test_what_cannot_be_a_transaction_is_refused_before_it_is_sent(broker:
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_what_is_unknown_is_asked_for(asking: PocketBroker, plain: bool) -> None:
-    """None, an exception and a nonsense result leave it to the check; the exception reaches the caller, with a note."""
+    """None, an exception and a nonsense result leave the decision to the check; the caller gets the exception."""
     topic = f"TxUnknown{plain}"
     verdicts = {b"none": True, b"raised": True, b"nonsense": False}
 
