@@ -1,4 +1,4 @@
-"""Interop tests: RocketMQ's programs beside ours. All are marked ``interop`` and skipped where Java is missing."""
+"""Interop tests: RocketMQ's programs together with ours. All are marked ``interop`` and skipped without Java."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ TIMEOUT_S = 300
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lives here: a module cannot forget it."""
+    """Mark the tests of this folder, so that no module can forget it."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.interop)
@@ -32,7 +32,7 @@ def _java() -> None:
 
 @pytest.fixture(scope="session")
 def pocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketMQServer]:
-    """One PocketMQ for all tests that only add topics and groups of their own."""
+    """Start one PocketMQ for all tests that only add topics and groups."""
     with pocketmq_server(tmp_path_factory.mktemp("pocketmq")) as server:
         yield server
 
@@ -41,7 +41,7 @@ def pocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PocketMQServe
 def java(
     request: pytest.FixtureRequest, pocketmq: PocketMQServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[JavaClients]:
-    """RocketMQ's clients of one version and header form in a JVM, connected to ``pocketmq``."""
+    """Start RocketMQ's clients of one version and header form in a JVM, connected to ``pocketmq``."""
     version, serialize = request.param.split("-")
     with java_clients(version, serialize, pocketmq.namesrv, tmp_path_factory.mktemp("java")) as clients:
         yield clients
@@ -70,6 +70,6 @@ def rocketmq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="session", params=["client-4.9", "client-5.3"])
 def mq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """RocketMQ's admin tools of one version, and the PocketMQ that they administer."""
+    """Start RocketMQ's admin tools of one version, and the PocketMQ that they administer."""
     with site(request.param, tmp_path_factory.mktemp("mqadmin")) as made:
         yield made

@@ -27,7 +27,7 @@ FRAME_BYTES_MAX = 6_000
 
 
 def whole_frame(frame: Frame) -> bytes:
-    """Return the bytes that a frame came from."""
+    """Return the bytes of a received frame."""
     header, body = bytes(frame.header), bytes(frame.body)
     prefix = bytearray(PREFIX_BYTES)
     PREFIX.pack_into(prefix, 0, 4 + len(header) + len(body), frame.serialize_type << 24 | len(header))

@@ -29,13 +29,13 @@ class JavaClients:
         return f"{self.version}-{self.serialize}"
 
     def call(self, verb: str, /, timeout_s: float = 40, **fields: Any) -> Row:
-        """Send one command and return its answer; names with __ become names with a dot."""
+        """Send one command and return its answer; double underscores in names become dots."""
         return self.process.call(
             verb, timeout_s=timeout_s, **{name.replace("__", "."): value for name, value in fields.items()}
         )
 
     def fails(self, verb: str, /, timeout_s: float = 40, **fields: Any) -> str:
-        """Send one command that has to fail; return what it said."""
+        """Send one command that has to fail; return its error."""
         self.process.send(verb, **{name.replace("__", "."): value for name, value in fields.items()})
         answer = self.process.read(timeout_s)
         assert "failed" in answer, answer
@@ -43,7 +43,7 @@ class JavaClients:
 
     @contextmanager
     def started(self, verb: str, /, **fields: Any) -> Iterator[str]:
-        """Start a producer or consumer (``verb``) under a new name, and shut it down behind the block."""
+        """Start a producer or consumer (``verb``) under a new name, and shut it down after the block."""
         name = f"{verb}-{next(_numbers)}"
         self.call(verb, name=name, **fields)
         try:
@@ -65,7 +65,7 @@ class JavaClients:
         return receipts
 
     def received(self, name: str, count: int, timeout_s: float = 45) -> list[Row]:
-        """Wait until a push consumer was handed ``count`` messages; return all it was handed so far."""
+        """Wait until a push consumer has ``count`` messages; return all that it has."""
         answer = self.call("await", timeout_s + 30, name=name, count=count, timeoutMs=int(timeout_s * 1000))
         messages: list[Row] = answer["messages"]
         return messages

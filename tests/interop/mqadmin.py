@@ -25,7 +25,7 @@ _GAP = re.compile(r"\s{2,}")
 
 @dataclass(frozen=True)
 class Output:
-    """What one command left: ``status`` 0 came back, 1 threw, -1 interrupted, else what it would have exited with."""
+    """The result of one command: ``status`` 0 returned, 1 raised, -1 interrupted, else the exit code."""
 
     command: str
     status: int
@@ -34,17 +34,17 @@ class Output:
 
     @property
     def is_ok(self) -> bool:
-        """Whether it came back without an error; the tools print a stack trace and come back all the same."""
+        """Return whether it ended without an error; the tools print a stack trace and return nevertheless."""
         return self.status == 0 and "Exception" not in self.err + self.out
 
     @property
     def lines(self) -> list[str]:
-        """The lines that it printed, without empty ones."""
+        """Return the printed lines that are not empty."""
         return [line.rstrip() for line in self.out.splitlines() if line.strip()]
 
     @property
     def rows(self) -> list[dict[str, str]]:
-        """Its first table: a head of ``#Names``, rows until a line that has another number of columns."""
+        """Return its first table: a head of ``#Names``, then rows until a line with another number of columns."""
         lines = iter(self.lines)
         head = next(line for line in lines if line.startswith("#"))
         names = [name.strip() for name in head.split("#")[1:]]
@@ -58,7 +58,7 @@ class Output:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Its ``name = value`` and ``name : value`` lines; the last one of a name wins."""
+        """Return its ``name = value`` and ``name : value`` lines; the last one of a name counts."""
         pairs = (re.split(r"\s*[=:]\s+|\s*[=:]$", line.strip(), maxsplit=1) for line in self.lines)
         return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
@@ -77,15 +77,15 @@ class MqAdmin:
 
     @property
     def is_5(self) -> bool:
-        """Whether these are the tools of 5.3."""
+        """Return whether these are the tools of 5.3."""
         return self.kind.endswith("5.3")
 
     def run(self, *words: str) -> Output:
-        """Run one command and return what it left."""
+        """Run one command and return its output."""
         return self.run_for(COMMAND_S, *words)
 
     def run_for(self, limit_s: float, *words: str) -> Output:
-        """Run one command, interrupted after ``limit_s``, and return what it left."""
+        """Run one command, interrupt it after ``limit_s``, and return its output."""
         assert not any("\t" in word or "\n" in word for word in words)
         self._process.write_line(f"{int(limit_s * 1000)}:" + "\t".join(words))
         answer = self._process.read(limit_s + 10)
@@ -93,7 +93,7 @@ class MqAdmin:
         return Output(" ".join(words), answer["status"], out, err)
 
     def ok(self, *words: str, within_s: float = 0) -> Output:
-        """Run one command that must work; ``within_s``: once what it needs has come about."""
+        """Run one command that must work; ``within_s``: once its condition is true."""
         give_up_s = time.monotonic() + within_s
         output = self.run(*words)
         while not output.is_ok and time.monotonic() < give_up_s:

@@ -43,7 +43,7 @@ class Site:
     client_id: str
 
     def ask(self, question: Callable[[Admin], Awaitable[_T]]) -> _T:
-        """Ask our own admin client."""
+        """Run a coroutine with our own admin client."""
 
         async def asked() -> _T:
             async with Admin(namesrv=self.server.namesrv) as admin:
@@ -52,11 +52,11 @@ class Site:
         return asyncio.run(asked())
 
     def topic(self, topic: str) -> TopicDescription:
-        """Return what our SDK says of a topic."""
+        """Return a topic as our SDK describes it."""
         return self.ask(lambda admin: admin.describe_topic(topic))
 
     def group(self, group: str) -> GroupDescription:
-        """Return what our SDK says of a group."""
+        """Return a group as our SDK describes it."""
         return self.ask(lambda admin: admin.describe_group(group))
 
     def topics(self) -> list[str]:
@@ -64,7 +64,7 @@ class Site:
         return self.ask(lambda admin: admin.topics())
 
     def message(self, index: int) -> ReceivedMessage:
-        """Return the message of a receipt, as our SDK finds it by its unique id."""
+        """Return the message of a receipt, found by our SDK with its unique id."""
         [found] = self.ask(lambda admin: admin.query_messages(TOPIC, self.receipts[index].msg_id, unique=True))
         return found
 
@@ -80,7 +80,7 @@ def _queue_of(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
 
 @contextmanager
 def site(kind: str, directory: Path) -> Iterator[Site]:
-    """Run all of it until the block ends."""
+    """Run the site until the block ends."""
     with pocketmq_server(directory / "pocketmq", "broker.trace_topic_enable=true") as server:
         namesrv = server.namesrv
         create_topic(namesrv, TOPIC, QUEUES)

@@ -34,10 +34,10 @@ _READY = re.compile(r"ready namesrv=(\S+) broker=(\S+)")
 
 
 class PocketMQServer:
-    """One standalone process on a data directory; ``namesrv`` and ``broker`` are its addresses, the same ever after."""
+    """One standalone process on a data directory; ``namesrv`` and ``broker`` are its addresses, which stay the same."""
 
     def __init__(self, directory: Path, settings: tuple[str, ...]) -> None:
-        """Start nothing yet."""
+        """Prepare; start no process."""
         self.directory, self.data_dir = directory, directory / "data"
         self.namesrv = self.broker = ""
         self._settings = settings
@@ -45,12 +45,12 @@ class PocketMQServer:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         assert self._process is not None
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, on the ports that it had, and wait until it serves."""
+        """Start it on its former ports, and wait until it serves."""
         ports = [address.rsplit(":", 1)[1] if address else "0" for address in (self.namesrv, self.broker)]
         command = [sys.executable, "-m", "pocketmq.cli.main", "standalone", "--data-dir", str(self.data_dir)]
         command += ["--namesrv-port", ports[0], "--broker-port", ports[1], "--log-format", "json"]
@@ -68,7 +68,7 @@ class PocketMQServer:
         self.namesrv, self.broker = ready[1], ready[2]
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it and wait."""
+        """End it and wait for the end."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -85,13 +85,13 @@ class PocketMQServer:
         self.start()
 
     def log_text(self) -> str:
-        """Return everything it logged, over all starts."""
+        """Return its log over all starts."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.directory.glob("pocketmq-*.log")))
 
 
 @contextmanager
 def pocketmq_server(directory: Path, *settings: str) -> Iterator[PocketMQServer]:
-    """Run a name server and a broker in one process until the block ends; ``settings`` go behind ``SHORT_WAITS``."""
+    """Run a name server and a broker in one process until the block ends; ``settings`` follow ``SHORT_WAITS``."""
     directory.mkdir(parents=True, exist_ok=True)
     server = PocketMQServer(directory, (*SHORT_WAITS, *settings))
     try:

@@ -21,7 +21,7 @@ _numbers = itertools.count(1)
 
 
 def new_name(prefix: str) -> str:
-    """Return a topic or group that nobody uses yet."""
+    """Return an unused name of a topic or group."""
     return f"{prefix}-{os.getpid()}-{next(_numbers)}"
 
 
@@ -49,7 +49,7 @@ def read_when_there(namesrv: str, topic: str, count: int, timeout_s: float = 20)
     def are_there() -> bool:
         try:
             found[:] = read_topic(namesrv, topic)
-        except Exception as error:  # a topic that no oneway send has created yet
+        except Exception as error:  # a topic that its first oneway send has not created yet
             if type(error).__name__ != "NoRoute":
                 raise
         return len(found) >= count
@@ -59,7 +59,7 @@ def read_when_there(namesrv: str, topic: str, count: int, timeout_s: float = 20)
 
 
 class Collected:
-    """What a push consumer of ours was handed, in the order of the calls."""
+    """The messages of one of our push consumers, in the order of the calls."""
 
     def __init__(self) -> None:
         self.messages: list[ReceivedMessage] = []
@@ -76,7 +76,7 @@ class Collected:
             return [message.body.decode() for message in self.messages]
 
     def wait_for(self, count: int, timeout_s: float = 20) -> None:
-        """Wait until ``count`` messages came."""
+        """Wait until ``count`` messages have arrived."""
         wait_until(lambda: len(self.messages) >= count, timeout_s, f"{count} messages, not {len(self.messages)}")
 
 
@@ -91,7 +91,7 @@ def push_consumer(
     ordered: bool = False,
     **options: Any,
 ) -> Iterator[tuple[PushConsumer, Collected]]:
-    """Run a push consumer of ours that remembers what it is handed, until the block ends."""
+    """Run one of our push consumers, which keeps its messages, until the block ends."""
     collected = Collected()
     consumer = PushConsumer(
         group=group, namesrv=namesrv, consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, **options

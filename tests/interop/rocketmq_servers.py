@@ -66,7 +66,7 @@ def _is_free(port: int) -> bool:
 def ask_json(
     address: str, code: int, ext_fields: dict[str, str] | None = None, timeout_s: float = 5
 ) -> tuple[int, str, bytes]:
-    """Send one request with a JSON header over a connection of its own; return (code, remark, body) of the answer."""
+    """Send one request with a JSON header over a separate connection; return (code, remark, body) of the answer."""
     host, port = address.rsplit(":", 1)
     header = {"code": code, "language": "JAVA", "version": 409, "opaque": 1, "flag": 0, "extFields": ext_fields or {}}
     text = json.dumps(header).encode()
@@ -84,7 +84,7 @@ def _write_properties(path: Path, properties: dict[str, object]) -> None:
 
 
 class RocketMQServers:
-    """One name server and one broker of one version; the broker can be ended and started again on its store."""
+    """One name server and one broker of one version; the broker can be stopped and restarted on its store."""
 
     def __init__(self, version: str, directory: Path, properties: dict[str, object]) -> None:
         """Start nothing yet. ``version``: "4.9" or "5.3"."""
@@ -171,7 +171,7 @@ class RocketMQServers:
         self._processes.pop("broker").stop()
 
     def stop(self) -> None:
-        """End what runs, the broker first."""
+        """End the running processes, the broker first."""
         for part in ("broker", "namesrv"):
             process = self._processes.pop(part, None)
             if process is not None:

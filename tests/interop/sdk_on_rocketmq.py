@@ -30,7 +30,7 @@ async def new_topic(servers: RocketMQServers, queues: int = 4) -> str:
 
 
 async def until(is_so: Callable[[], bool], timeout_s: float, what: str) -> None:
-    """Return when ``is_so()``; fail with ``what`` after the timeout."""
+    """Return when ``is_so()`` is true; fail with ``what`` after the timeout."""
     end_s = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < end_s, f"{what} within {timeout_s:g} s"
@@ -38,13 +38,13 @@ async def until(is_so: Callable[[], bool], timeout_s: float, what: str) -> None:
 
 
 async def read_all(servers: RocketMQServers, topic: str, count: int, *, timeout_s: float = 60) -> list[ReceivedMessage]:
-    """Return what a topic holds from its start once there are ``count`` messages, and what comes in the next 0.3 s."""
+    """Return a topic's messages from its start once there are ``count``, and those of the next 0.3 s."""
     found: list[ReceivedMessage] = []
     end_s = time.monotonic() + timeout_s
     async with PullConsumer(new_name("reader"), servers.namesrv) as consumer:
         while len(found) < count:
             assert time.monotonic() < end_s, f"{len(found)} of {count} messages of {topic} within {timeout_s:g} s"
-            with contextlib.suppress(ConnectFailed, RequestTimeout):  # RocketMQ may stand still
+            with contextlib.suppress(ConnectFailed, RequestTimeout):  # RocketMQ may pause
                 found += await consumer.poll(topic, max_messages=4096, timeout_ms=500)
         found += await consumer.poll(topic, max_messages=4096, timeout_ms=300)
     return found

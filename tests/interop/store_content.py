@@ -1,4 +1,4 @@
-"""What the tests of stores put into RocketMQ: every kind of message that a store can hold.
+"""Messages that the tests of stores put into RocketMQ: every kind that a store can hold.
 
 Lives here: ``write_content`` and ``Content``, which says what must be found again.
 """
@@ -51,12 +51,12 @@ class Content:
 
     @property
     def messages(self) -> list[Seen]:
-        """All messages, by topic."""
+        """Return all messages, by topic."""
         return [each for topic in self.seen.values() for each in topic]
 
 
 def queues_of(version: str) -> dict[str, int]:
-    """Return topic → number of queues of all that a broker of this version gets."""
+    """Return topic → number of queues for all topics that a broker of this version gets."""
     return QUEUES | (QUEUES_5_3 if version == "5.3" else {})
 
 
@@ -90,7 +90,7 @@ def write_content(tool: StoreTool, version: str, count: int = COUNT, *, into_poc
     if has_timers:
         tool.call("timer", SINGLE, 3_600_000, "in-an-hour")
         tool.call("timer", SINGLE, 1000, "soon")
-    time.sleep(4.0)  # the one-second delays are delivered, operations of transactions written
+    time.sleep(4.0)  # the one-second delays are delivered, the op messages of transactions written
     sent += tool.call("delayed", SINGLE, 0, 3, "ten-seconds")
     if has_timers:
         tool.call("timer", SINGLE, 12_000, "twelve-seconds")

@@ -52,7 +52,7 @@ class RocketMQStores:
 
 
 def stop_cleanly(servers: RocketMQServers) -> None:
-    """Stop RocketMQ's broker; it must have closed its store."""
+    """Stop RocketMQ's broker and assert that it closed its store."""
     process = servers.process("broker").process
     process.terminate()
     process.wait(STOP_S)
@@ -61,7 +61,7 @@ def stop_cleanly(servers: RocketMQServers) -> None:
 
 
 def write_stores(version: str, directory: Path) -> RocketMQStores:
-    """Have RocketMQ write both states."""
+    """Let RocketMQ write both states."""
     with rocketmq_servers(version, directory / "rocketmq", **NO_CHECKS, **ROCKETMQ_SIZES) as servers:
         where = servers.namesrv, servers.broker, servers.broker_name
         with StoreTool(version, *where, directory / "tool") as tool:
@@ -100,7 +100,7 @@ def pocketmq_on(directory: Path, data_dir: Path, *settings: str, broker: str = "
 
 
 def seen_by_python(message: ReceivedMessage) -> Seen:
-    """Return a message as our SDK gives it."""
+    """Return a message as our SDK returns it."""
     return Seen(
         message.topic,
         message.queue_id,
@@ -139,6 +139,6 @@ def files_below(directory: Path) -> dict[str, bytes]:
 
 
 def copied(source: Path, target: Path) -> Path:
-    """Copy a store, for a broker to change."""
+    """Copy a store that a broker will change."""
     shutil.copytree(source, target)
     return target

@@ -15,7 +15,7 @@ ANSWER_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One message as a consumer of either side sees it: what must be the same on both."""
+    """One message as a consumer of either side sees it: the parts that must be equal on both."""
 
     topic: str
     queue_id: int
@@ -33,7 +33,7 @@ class Seen:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Topic, queue, queue offset."""
+        """Return topic, queue and queue offset."""
         return self.topic, self.queue_id, self.queue_offset
 
 
@@ -77,7 +77,7 @@ class StoreTool:
             rows.append(row)
 
     def call(self, *words: object) -> list[dict[str, Any]]:
-        """Give one command and return what it reports."""
+        """Send one command and return its report."""
         self._java.write_line(" ".join(map(str, words)))
         return self._rows_until("done")
 
@@ -86,7 +86,7 @@ class StoreTool:
         return [seen_by_java(row) for row in self.call("read", topic, queues) if row["event"] == "message"]
 
     def one(self, *words: object) -> dict[str, Any]:
-        """Give a command that reports one row, and return it."""
+        """Send a command that reports one row, and return it."""
         [row] = self.call(*words)
         return row
 

@@ -1,4 +1,4 @@
-"""The recorded bodies are those that RocketMQ's classes encode."""
+"""The recorded bodies are those of RocketMQ's classes."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ NAMES = 6
 
 @pytest.mark.parametrize(("kind", "version"), [("client-4.9", "4.9.8"), ("client-5.3", "5.3.3")])
 def test_bodies_are_as_recorded(kind: str, version: str, tmp_path: Path) -> None:
-    """tests/vectors/java-bodies.json; RECORD_VECTORS=1 writes it anew."""
+    """tests/vectors/java-bodies.json; RECORD_VECTORS=1 writes it again."""
     with start_java(kind, "Bodies", directory=tmp_path) as process:
         rows = [process.read(60) for _ in range(NAMES)]
     found = {row["name"]: base64.b64decode(row["body"]).decode() for row in rows}

@@ -50,7 +50,7 @@ def test_a_push_consumer_gets_every_message_whole(java: JavaClients, pocketmq: P
 
 
 def test_an_orderly_consumer_keeps_the_order_of_each_queue(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """Orderly consumption takes the broker's locks (LOCK_BATCH_MQ) and tries a failed message again in its place."""
+    """Orderly consumption takes the broker's locks (LOCK_BATCH_MQ) and retries a failed message in its place."""
     topic, group = new_name("Orderly"), new_name("orderly")
     with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
         for number in range(60):
@@ -78,7 +78,7 @@ def test_tag_filter(java: JavaClients, pocketmq: PocketMQServer) -> None:
 
 
 def test_sql92_filter(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """MessageSelector.bySql: judged by the broker; one that does not parse is refused at the consumer's start."""
+    """MessageSelector.bySql: the broker evaluates it; one that does not parse is refused at the consumer's start."""
     topic = new_name("Sql")
     with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
         for price in range(10):
@@ -141,19 +141,19 @@ def test_pull_consumer_reads_queue_by_queue(java: JavaClients, pocketmq: PocketM
 
 
 def test_pull_consumer_with_a_filter_of_its_own(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """DefaultMQPullConsumer with MessageSelector.bySql: the expression travels with each pull."""
+    """DefaultMQPullConsumer with MessageSelector.bySql: each pull carries the expression."""
     topic = new_name("PullSql")
     with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
         for number in range(10):
             producer.send(Message(topic, str(number).encode(), properties={"n": str(number)}), selector=lambda *_: 0)
     with java.started("pullStart", group=new_name("pull"), topic=topic) as consumer:
-        time.sleep(1.2)  # its first heartbeat, 1 s after its start: before it Java knows no broker's version
+        time.sleep(1.2)  # its first heartbeat, 1 s after its start: before that Java knows no broker's version
         found = java.call("pull", name=consumer, topic=topic, queueId=0, offset=0, sql="n IN ('3', '8')")
     assert [row["body"] for row in found["messages"]] == ["3", "8"]
 
 
 def test_a_blocked_pull_is_woken_by_a_send(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """PullBlockIfNotFound: the broker holds the request and answers when something comes."""
+    """PullBlockIfNotFound: the broker holds the request and answers when a message arrives."""
     topic = new_name("Block")
     send(pocketmq, topic, 1)
     [message] = read_topic(pocketmq.namesrv, topic)
@@ -169,7 +169,7 @@ def test_a_blocked_pull_is_woken_by_a_send(java: JavaClients, pocketmq: PocketMQ
 
 
 def test_lite_pull_subscribed(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """DefaultLitePullConsumer with subscribe: polls, commits, and a second one of the group goes on behind it."""
+    """DefaultLitePullConsumer with subscribe: polls, commits, and a second one of the group continues there."""
     topic, group = new_name("Lite"), new_name("lite")
     bodies = send(pocketmq, topic, 20)
     with java.started("liteStart", group=group, topic=topic) as consumer:
@@ -186,7 +186,7 @@ def test_lite_pull_subscribed(java: JavaClients, pocketmq: PocketMQServer) -> No
 
 
 def test_lite_pull_assigned_and_sought(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """DefaultLitePullConsumer with assign: every queue, then seek to the begin, an offset, the end."""
+    """DefaultLitePullConsumer with assign: every queue, then seek to the start, an offset, the end."""
     topic = new_name("Assigned")
     bodies = send(pocketmq, topic, 10)
     [queue_id] = {message.queue_id for message in read_topic(pocketmq.namesrv, topic)}
@@ -203,7 +203,7 @@ def test_lite_pull_assigned_and_sought(java: JavaClients, pocketmq: PocketMQServ
 
 
 def test_offsets_of_a_group_are_the_same_for_java_and_python(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """A group that Java consumed with goes on in Python where Java stopped, and the other way round."""
+    """A group consumed by Java continues in Python where Java stopped, and the other way round."""
     topic, group = new_name("Shared"), new_name("shared")
     first = send(pocketmq, topic, 30)
     with java.started("push", group=group, topic=topic) as consumer:
@@ -220,7 +220,7 @@ def test_offsets_of_a_group_are_the_same_for_java_and_python(java: JavaClients, 
 
 
 def test_java_reads_what_we_compress(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """Our ZLIB, LZ4 and ZSTD bodies come unpacked out of Java's consumer."""
+    """Java's consumer unpacks our ZLIB, LZ4 and ZSTD bodies."""
     topic = new_name("OurPacked")
     body = ("".join(f"line {number} of the body\n" for number in range(5000))).encode()
     for kind in ("ZLIB", "LZ4", "ZSTD"):

@@ -1,4 +1,4 @@
-"""Old and new clients in one group: Java 4.9, Java 5.3 and Python share queues, and lose nothing when one leaves."""
+"""Old and new clients in one group: Java 4.9, Java 5.3 and Python share queues, and lose no message when one leaves."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def both(pocketmq: PocketMQServer, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_three_kinds_of_members_share_one_group(
     both: list[JavaClients], pocketmq: PocketMQServer, ordered: bool
 ) -> None:
-    """Once settled each queue has one member; no message is lost, or read by two; who stays takes over who leaves."""
+    """After a while each queue has one member; no message is lost, or read by two; remaining members take over."""
     topic, group = new_name("Mixed"), new_name("mixed")
     create_topic(pocketmq.namesrv, topic, QUEUES)
     old, new = both

@@ -13,7 +13,7 @@ from tests.interop.toolchain import wait_until
 
 
 def test_transactions(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """Commit delivers, rollback does not; what is left unknown is checked at the producer and then decided."""
+    """A commit delivers, a rollback does not; undecided ones are checked at the producer and then decided."""
     topic = new_name("Transaction")
     with java.started("producer", group=new_name("tx"), transaction=True) as producer:
         for body, decision, checked in (
@@ -40,7 +40,7 @@ def test_transactions(java: JavaClients, pocketmq: PocketMQServer) -> None:
     assert {row["topic"] for row in checks} == {topic}
     assert {row["tags"] for row in checks} == {"tx"}
     assert {row["properties"]["p"] for row in checks} == {"v"}
-    time.sleep(1.5)  # a round of checks: nothing further comes
+    time.sleep(1.5)  # a round of checks: no further message arrives
     messages = read_topic(pocketmq.namesrv, topic)
     assert sorted(message.body.decode() for message in messages) == ["checked-commit", "commit"]
     assert {message.keys[0] for message in messages} == {"k-commit", "k-checked-commit"}
@@ -48,9 +48,9 @@ def test_transactions(java: JavaClients, pocketmq: PocketMQServer) -> None:
 
 
 def test_retries_with_their_delay(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """RECONSUME_LATER: the message comes back over %RETRY% after the delay of level 3, with one try more."""
+    """RECONSUME_LATER: the message returns over %RETRY% after the delay of level 3, with one more attempt."""
     topic, group = new_name("Retry"), new_name("retry")
-    create_topic(pocketmq.namesrv, f"%RETRY%{group}", 1)  # else a 5.3 consumer finds it 20 s after its start
+    create_topic(pocketmq.namesrv, f"%RETRY%{group}", 1)  # otherwise a 5.3 consumer finds it 20 s after its start
     with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
         receipt = producer.send(Message(topic, b"again", keys=["k"], tags="t", properties={"p": "v"}))
     with java.started("push", group=group, topic=topic, laterTimes=1) as consumer:
@@ -67,7 +67,7 @@ def test_retries_with_their_delay(java: JavaClients, pocketmq: PocketMQServer) -
 
 
 def test_dead_letters(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """After the last try the message is in %DLQ%, and no consumer of the group sees it again."""
+    """After the last attempt the message is in %DLQ%, and no consumer of the group sees it again."""
     topic, group = new_name("Dead"), new_name("dead")
     create_topic(pocketmq.namesrv, f"%RETRY%{group}", 1)
     with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
@@ -83,7 +83,7 @@ def test_dead_letters(java: JavaClients, pocketmq: PocketMQServer) -> None:
 
 
 def test_a_failed_orderly_message_becomes_a_dead_letter(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """Orderly consumption sends back with a producer of its own when the tries are used up (code 310 to %RETRY%)."""
+    """Orderly consumption sends back with its own producer when the attempts are used up (code 310 to %RETRY%)."""
     topic, group = new_name("OrderlyDead"), new_name("odead")
     with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
         for body in (b"first", b"second"):
@@ -98,7 +98,7 @@ def test_a_failed_orderly_message_becomes_a_dead_letter(java: JavaClients, pocke
 
 
 def test_request_and_reply(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """Each side asks, each side answers: Java to Java, Java to Python, Python to Java; nobody there is a timeout."""
+    """Java to Java, Java to Python, Python to Java; without a consumer the request times out."""
     for_java, for_python, for_nobody = new_name("AskJava"), new_name("AskPython"), new_name("AskNobody")
     python = PushConsumer(group=new_name("replier"), namesrv=pocketmq.namesrv)
     with (
@@ -134,7 +134,7 @@ def test_request_and_reply(java: JavaClients, pocketmq: PocketMQServer) -> None:
 
 
 def test_message_trace(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """The rows that Java's trace writes into RMQ_SYS_TRACE_TOPIC parse, and name the message and its consumption."""
+    """The rows of Java's trace in RMQ_SYS_TRACE_TOPIC parse, and name the message and its consumption."""
     topic, group = new_name("Traced"), new_name("traced")
     create_topic(pocketmq.namesrv, topic, 4)
     with (

@@ -1,4 +1,4 @@
-"""RocketMQ's Java producers send to PocketMQ in every way they know; our own consumer reads what they sent."""
+"""RocketMQ's Java producers send to PocketMQ in every way; our own consumer reads the messages."""
 
 import base64
 import time
@@ -19,7 +19,7 @@ def by_offset_id(messages: list[ReceivedMessage]) -> dict[str, ReceivedMessage]:
 
 
 def check_receipts(receipts: list[Row], messages: list[ReceivedMessage]) -> None:
-    """Each receipt names the place where its message is, and its ids."""
+    """Assert that each receipt names the place of its message, and its ids."""
     assert len(receipts) == len(messages)
     found = by_offset_id(messages)
     for receipt in receipts:
@@ -35,7 +35,7 @@ def check_receipts(receipts: list[Row], messages: list[ReceivedMessage]) -> None
 
 @pytest.mark.parametrize("mode", ["sync", "async", "queue"])
 def test_receipts_name_the_place_of_each_message(java: JavaClients, pocketmq: PocketMQServer, mode: str) -> None:
-    """What Java's receipt says and what we read back is the same message, with all that Java gave it."""
+    """Java's receipt names the message that we read back, with all fields from Java."""
     topic, began_ms = new_name(f"Sends-{mode}"), time.time_ns() // 1_000_000
     create_topic(pocketmq.namesrv, topic, 4)
     producer = java.producer
@@ -57,14 +57,14 @@ def test_receipts_name_the_place_of_each_message(java: JavaClients, pocketmq: Po
     if mode == "queue":
         assert {message.queue_id for message in messages} == {2}
         assert [message.body.decode() for message in messages] == [f"{TEXT}-{number}" for number in range(7)]
-    elif mode == "async":  # several threads choose, each with an index that begins anywhere (ThreadLocalIndex)
+    elif mode == "async":  # several threads choose, each with an index that starts anywhere (ThreadLocalIndex)
         assert {message.queue_id for message in messages} <= {0, 1, 2, 3}
     else:
         assert {message.queue_id for message in messages} == {0, 1, 2, 3}, "the producer takes turns over the queues"
 
 
 def test_oneway(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """Oneway messages arrive, also the first ones of a topic that does not exist yet."""
+    """Oneway messages arrive, even the first ones of a topic that does not exist yet."""
     topic = new_name("Oneway")
     producer = java.producer
     assert java.send(producer, mode="oneway", topic=topic, body="o", count=20) == []
@@ -73,7 +73,7 @@ def test_oneway(java: JavaClients, pocketmq: PocketMQServer) -> None:
 
 
 def test_batch(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """A batch is one append: neighbors in one queue, an id for each, and SendResult joins the ids with commas."""
+    """A batch is one append: adjacent messages in one queue, an id for each; SendResult joins the ids with commas."""
     topic = new_name("Batch")
     producer = java.producer
     receipt = java.call("batch", name=producer, topic=topic, body=TEXT, count=25, tags="b", keys="key", property__p="1")
@@ -118,7 +118,7 @@ def test_messages_are_found_by_each_of_their_ids(java: JavaClients, pocketmq: Po
 
 
 def test_delay_levels(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """A message of delay level 2 is in its topic after 2 s, not before, as Java sent it."""
+    """A message of delay level 2 is in its topic after 2 s, not before, unchanged."""
     topic = new_name("Delayed")
     producer = java.producer
     [receipt] = java.send(producer, topic=topic, body=TEXT, delayLevel=2, tags="later", keys="k")
@@ -131,7 +131,7 @@ def test_delay_levels(java: JavaClients, pocketmq: PocketMQServer) -> None:
 
 
 def test_timer_messages(java: JavaClients, pocketmq: PocketMQServer) -> None:
-    """5.3's delays by time: milliseconds, seconds, and a moment."""
+    """5.3's delays by time: milliseconds, seconds, and a point in time."""
     if java.version == "4.9":
         producer = java.producer
         assert "delay levels only" in java.fails("send", name=producer, topic="T", body="b", delayMs=1)
@@ -150,7 +150,7 @@ def test_timer_messages(java: JavaClients, pocketmq: PocketMQServer) -> None:
 
 @pytest.mark.parametrize("kind", ["ZLIB", "LZ4", "ZSTD"])
 def test_what_java_compresses_we_read(java: JavaClients, pocketmq: PocketMQServer, kind: str) -> None:
-    """Bodies above the limit come compressed, with Java's flag, and our SDK unpacks them."""
+    """Bodies above the limit arrive compressed, with Java's flag, and our SDK unpacks them."""
     topic, flags = new_name(f"Packed-{kind}"), {"ZLIB": 0x300, "LZ4": 0x100, "ZSTD": 0x200}
     with java.started("producer", group=new_name("pg"), compress=kind, compressOver=1000) as producer:
         [small] = java.send(producer, topic=topic, bodyBytes=500)
@@ -167,14 +167,14 @@ def test_what_java_compresses_we_read(java: JavaClients, pocketmq: PocketMQServe
 
 
 def test_too_large_a_message_is_refused_with_rocketmqs_code(java: JavaClients) -> None:
-    """A body above the broker's limit is MESSAGE_ILLEGAL for Java, and nothing is stored."""
+    """Java gets MESSAGE_ILLEGAL for a body above the broker's limit, and no message is stored."""
     producer = java.producer
     said = java.fails("send", name=producer, topic=new_name("Large"), bodyBytes=(4 << 20) + 1)
     assert "CODE: 13" in said
 
 
 def test_a_recall_is_refused(java: JavaClients) -> None:
-    """5.3's recallMessage: PocketMQ cannot call a delayed message back, and says so with RocketMQ's code."""
+    """5.3's recallMessage: PocketMQ cannot recall a delayed message, and refuses with RocketMQ's code."""
     topic = new_name("Recalled")
     [receipt] = java.send(java.producer, topic=topic, body="b")
     handle = f"v1 {topic} {receipt['broker']} {time.time_ns() // 1_000_000 + 60_000} {receipt['msgId']}"

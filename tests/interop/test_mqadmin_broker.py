@@ -65,7 +65,7 @@ def test_every_command_is_in_the_table(mq: Site) -> None:
 
 @pytest.mark.parametrize(("command", "code"), REFUSED, ids=[command.split()[0] for command, _ in REFUSED])
 def test_refused_commands(mq: Site, command: str, code: int) -> None:
-    """RocketMQ's own refusal, code 3 and its text; nothing hangs, nothing pretends."""
+    """RocketMQ's own refusal, code 3 with its text; no command hangs or pretends to work."""
     words = command.format(broker=mq.server.broker, namesrv=mq.server.namesrv).split()
     if words[0] not in IN_BOTH and (words[0] in ONLY_4) == mq.admin.is_5:
         assert mq.admin.run(words[0]).out.strip() == f"The sub command {words[0]} not exist."
@@ -75,7 +75,7 @@ def test_refused_commands(mq: Site, command: str, code: int) -> None:
 
 
 def test_commands_on_files_alone(mq: Site) -> None:
-    """Those of 5.3 that never ask a server say so of their file; remappings need a static topic."""
+    """Commands of 5.3 that use no server report on their file; remappings need a static topic."""
     if not mq.admin.is_5:
         return
     assert "not exist" in mq.admin.run("dumpCompactionLog", "-f", "/nowhere").err
@@ -113,7 +113,7 @@ def test_settings_of_the_broker(mq: Site) -> None:
 
 
 def test_cleaning(mq: Site) -> None:
-    """Started by address and by cluster; what is in use stays."""
+    """By address and by cluster; files in use stay."""
     for name in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):
         for words in (["-b", mq.server.broker], ["-c", "DefaultCluster"]):
             assert mq.admin.ok(name, *words).lines == ["success"]
@@ -145,7 +145,7 @@ def test_exports(mq: Site) -> None:
 
 
 def test_send_times_of_the_cluster(mq: Site) -> None:
-    """It sends for ever: what it printed before it was interrupted says that the sends succeeded."""
+    """It sends without end: its output before the interrupt shows that the sends succeeded."""
     output = mq.admin.run_for(1.5, "clusterRT", "-a", "3", "-s", "10", "-c", "DefaultCluster", "-i", "1")
     rows = [line.split() for line in output.lines[1:]]
     assert rows
@@ -153,7 +153,7 @@ def test_send_times_of_the_cluster(mq: Site) -> None:
 
 
 def test_replication(mq: Site) -> None:
-    """5.3: who follows, and the epochs of the log, which every PocketMQ log has."""
+    """5.3: which slave follows, and the epochs of the log, which every PocketMQ log has."""
     if not mq.admin.is_5:
         return
     for words in (["-b", mq.server.broker], ["-c", "DefaultCluster"]):
@@ -168,7 +168,7 @@ def test_replication(mq: Site) -> None:
 
 
 def test_monitoring_starts(mq: Site) -> None:
-    """It watches for ever; until it is interrupted it complains about nothing."""
+    """It runs without end; until it is interrupted it reports no problem."""
     output = mq.admin.run_for(2, "startMonitoring")
     assert "Exception" not in output.err.replace("InterruptedException", ""), output
     wait_until(lambda: mq.topic(TOPIC).count == MESSAGES, 5, "the broker serves")

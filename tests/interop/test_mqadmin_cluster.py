@@ -77,14 +77,14 @@ def pocketmq_cluster(directory: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name server of a cluster."""
+    """Start the name server of a cluster."""
     with pocketmq_cluster(tmp_path_factory.mktemp("cluster") / "pocketmq") as address:
         yield address
 
 
 @pytest.fixture(scope="module", params=["client-4.9", "client-5.3"])
 def admin(request: pytest.FixtureRequest, namesrv: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqAdmin]:
-    """The tools of one version."""
+    """Start the tools of one version."""
     with mqadmin(request.param, tmp_path_factory.mktemp("tools"), namesrv) as tools:
         yield tools
 
@@ -104,7 +104,7 @@ def test_every_broker_is_listed(admin: MqAdmin) -> None:
 
 
 def test_a_topic_of_the_whole_cluster(admin: MqAdmin, namesrv: str) -> None:
-    """Made on every master, filled by our SDK; the offsets of all queues add up; deleted everywhere."""
+    """It is created on every master, filled by our SDK; the offsets of all queues add up; it is deleted everywhere."""
     wait_until(lambda: len(brokers(admin)) == BROKERS, 30, "all brokers")
     topic = new_name("Wide")
     output = admin.ok("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", "2", "-w", "2")
@@ -125,7 +125,7 @@ def test_a_topic_of_the_whole_cluster(admin: MqAdmin, namesrv: str) -> None:
 
 
 def test_the_slave_as_the_tools_of_5_3_see_it(admin: MqAdmin) -> None:
-    """Its master says that it is in sync, it says whom it follows; both have the same epochs."""
+    """Its master reports it in sync, the slave names its master; both have the same epochs."""
     if not admin.is_5:
         return
     wait_until(lambda: len(brokers(admin)) == BROKERS, 30, "all brokers")
@@ -141,7 +141,7 @@ def test_the_slave_as_the_tools_of_5_3_see_it(admin: MqAdmin) -> None:
 
 
 def test_a_slave_refuses_changes(admin: MqAdmin) -> None:
-    """In RocketMQ's words."""
+    """The refusal has RocketMQ's words."""
     wait_until(lambda: len(brokers(admin)) == BROKERS, 30, "all brokers")
     slave = brokers(admin)["broker-a", "1"]
     output = admin.run("updateTopic", "-b", slave, "-t", new_name("AtSlave"), "-r", "1", "-w", "1")

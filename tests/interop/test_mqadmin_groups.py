@@ -31,7 +31,7 @@ def a_group(mq: Site) -> str:
 
 
 def offsets(mq: Site, group: str) -> set[int]:
-    """Return the different offsets that a group has in ``TOPIC``, as our SDK says them."""
+    """Return the different offsets that a group has in ``TOPIC``, read by our SDK."""
     return {each.consumer_offset for each in mq.group(group).queues if each.queue.topic == TOPIC}
 
 
@@ -49,7 +49,7 @@ def progress(output: Output) -> dict[tuple[str, int], tuple[int, int, int]]:
 
 
 def test_progress_of_one_group(mq: Site) -> None:
-    """Queue by queue and in sum, as our SDK says it."""
+    """Queue by queue and in sum it equals our SDK's numbers."""
     for group, consumed in ((BEHIND, READ), (ONLINE, PER_QUEUE)):
         output = mq.admin.ok("consumerProgress", "-g", group)
         ours = {
@@ -66,7 +66,7 @@ def test_progress_of_one_group(mq: Site) -> None:
 
 
 def test_progress_of_all_groups(mq: Site) -> None:
-    """One line a group: members, kind, what is left."""
+    """One line per group: members, kind, lag."""
     lines = {line.split()[0]: line.split() for line in mq.admin.ok("consumerProgress").lines}
     assert lines[ONLINE][1:5] == ["1", "V4_9_8", "PUSH", "CLUSTERING"]
     assert lines[ONLINE][-1] == "0"
@@ -74,7 +74,7 @@ def test_progress_of_all_groups(mq: Site) -> None:
 
 
 def test_progress_with_the_clients(mq: Site) -> None:
-    """Which client has each queue: the broker asks the client."""
+    """The broker asks each client for its queues."""
     rows = mq.admin.ok("consumerProgress", "-g", ONLINE, "-s", "true").rows
     holders = {row["Client IP"] for row in rows if row["Topic"] == TOPIC}
     assert len(holders) == 1
@@ -82,12 +82,12 @@ def test_progress_with_the_clients(mq: Site) -> None:
 
 
 def test_progress_of_nobody(mq: Site) -> None:
-    """RocketMQ's answer to a group that never was."""
+    """RocketMQ's answer for a group that never existed."""
     assert "CODE: 17" in mq.admin.run("consumerProgress", "-g", "CID_nobody").err
 
 
 def test_connections(mq: Site) -> None:
-    """Members of a consumer group with what they subscribe to, and of a producer group."""
+    """Members of a consumer group with their subscriptions, and of a producer group."""
     output = mq.admin.ok("consumerConnection", "-g", ONLINE)
     [row] = output.rows
     assert row["ClientId"] == mq.client_id
@@ -108,7 +108,7 @@ def test_all_producers(mq: Site) -> None:
 
 
 def test_consumer_status(mq: Site) -> None:
-    """What a running consumer tells about itself is written to a file, with its queues."""
+    """A running consumer's description of itself, with its queues, is written to a file."""
     output = mq.admin.ok("consumerStatus", "-g", ONLINE)
     assert mq.client_id in output.out
     assert "Rebalance OK" in output.out
@@ -119,7 +119,7 @@ def test_consumer_status(mq: Site) -> None:
 
 
 def test_reset_of_offsets_by_time(mq: Site) -> None:
-    """To the beginning, to the end, by the clock; a group that is away finds it."""
+    """To the beginning, to the end, to a time; a group without members finds the new offsets."""
     group = a_group(mq)
     for time, forced, expected in (
         ("0", "true", 0),
@@ -135,7 +135,7 @@ def test_reset_of_offsets_by_time(mq: Site) -> None:
 
 
 def test_reset_moves_a_running_consumer(mq: Site) -> None:
-    """Its member gets everything once more."""
+    """Its member gets all messages once more."""
     group = new_name("CID_running")
     with push_consumer(mq.server.namesrv, group, TOPIC) as (_, collected):
         collected.wait_for(MESSAGES)
@@ -145,7 +145,7 @@ def test_reset_moves_a_running_consumer(mq: Site) -> None:
 
 
 def test_skip_what_has_gathered(mq: Site) -> None:
-    """Every queue goes to its end."""
+    """Every queue moves to its end."""
     group = a_group(mq)
     output = mq.admin.ok("skipAccumulatedMessage", "-g", group, "-t", TOPIC)
     assert {int(row["offset"]) for row in output.rows} == {PER_QUEUE}
@@ -161,7 +161,7 @@ def test_clone_of_offsets(mq: Site) -> None:
 
 
 def test_settings_of_a_group(mq: Site) -> None:
-    """Made, shown and deleted."""
+    """They are created, shown and deleted."""
     group = new_name("CID_made")
     output = mq.admin.ok("updateSubGroup", "-b", mq.server.broker, "-g", group, "-r", "3", "-s", "false")
     assert f"create subscription group to {mq.server.broker} success." in output.out
@@ -175,7 +175,7 @@ def test_settings_of_a_group(mq: Site) -> None:
 
 
 def test_a_group_is_deleted_with_its_offsets(mq: Site) -> None:
-    """By the cluster's name, and with the topics of its retries."""
+    """By the cluster's name, with the topics of its retries."""
     group = a_group(mq)
     output = mq.admin.ok("deleteSubGroup", "-c", "DefaultCluster", "-g", group, "-r", "true")
     assert f"delete subscription group [{group}] from broker [{mq.server.broker}] in cluster" in output.out
@@ -196,7 +196,7 @@ def test_groups_by_a_list(mq: Site) -> None:
 
 
 def test_consume_stats_of_a_broker(mq: Site) -> None:
-    """All groups of one broker, those above a level alone."""
+    """All groups of one broker, or only those above a level."""
     output = mq.admin.ok("brokerConsumeStats", "-b", mq.server.broker)
     rows = [row for row in output.rows if row["Group"] == BEHIND]
     assert {(row["Topic"], row["Consumer Offset"], row["Diff"]) for row in rows} == {
@@ -208,7 +208,7 @@ def test_consume_stats_of_a_broker(mq: Site) -> None:
 
 
 def test_calls_that_no_command_makes(mq: Site) -> None:
-    """RocketMQ's admin API has more than its commands: consoles show times, clone offsets, look at subscriptions."""
+    """Consoles use more of RocketMQ's admin API than its commands: times, cloned offsets, subscriptions."""
     spans = json.loads(mq.admin.ok("api", "queryConsumeTimeSpan", TOPIC, BEHIND).out)
     assert {span["messageQueue"]["queueId"] for span in spans} == set(range(QUEUES))
     for span in spans:

@@ -15,14 +15,14 @@ JAVA_VERSIONS = {"4.9": ("V4_9_8", "409"), "5.3": ("V5_3_3", "479")}
 
 @pytest.fixture
 def members(mq: Site, tmp_path: Path) -> Iterator[JavaClients]:
-    """RocketMQ's clients of the same version as the tools."""
+    """Start RocketMQ's clients of the same version as the tools."""
     version = "5.3" if mq.admin.is_5 else "4.9"
     with java_clients(version, "JSON", mq.server.namesrv, tmp_path) as clients:
         yield clients
 
 
 def test_a_java_consumer_is_looked_at(mq: Site, members: JavaClients) -> None:
-    """Its connection, what it tells of itself, its queues, a message by hand."""
+    """Its connection, its description of itself, its queues, a message by hand."""
     group, version = new_name("CID_java"), JAVA_VERSIONS[members.version][0]
     with members.started("push", group=group, topic=TOPIC) as consumer:
         members.received(consumer, MESSAGES)
@@ -34,7 +34,7 @@ def test_a_java_consumer_is_looked_at(mq: Site, members: JavaClients) -> None:
         assert version in status
         assert "java.lang.Thread" in status, "the stacks of its threads"
         assert "Rebalance OK" in mq.admin.ok("consumerStatus", "-g", group).out
-        holders = mq.admin.ok("consumerProgress", "-g", group, "-s", "true", within_s=20).rows  # it commits each 5 s
+        holders = mq.admin.ok("consumerProgress", "-g", group, "-s", "true", within_s=20).rows  # it commits every 5 s
         assert {row["Client IP"] for row in holders if row["Topic"] == TOPIC} == {client_id.split("@")[0]}
         unique = mq.receipts[0].msg_id
         handed = mq.admin.ok("queryMsgByUniqueKey", "-i", unique, "-t", TOPIC, "-g", group, "-d", client_id)
@@ -42,7 +42,7 @@ def test_a_java_consumer_is_looked_at(mq: Site, members: JavaClients) -> None:
 
 
 def test_a_reset_moves_a_java_consumer(mq: Site, members: JavaClients) -> None:
-    """It gets everything once more. One version will do: RocketMQ's clients wait 10 s before they start again."""
+    """It gets all messages once more. One version suffices: RocketMQ's clients wait 10 s before they start again."""
     if not mq.admin.is_5:
         return
     group = new_name("CID_java")
@@ -57,7 +57,7 @@ def test_a_reset_moves_a_java_consumer(mq: Site, members: JavaClients) -> None:
 
 
 def test_a_java_producer_is_listed(mq: Site, members: JavaClients) -> None:
-    """By its group, and among all."""
+    """By its group, and among all producers."""
     group = new_name("PID_java")
     language_and_version = ("JAVA", JAVA_VERSIONS[members.version])
     with members.started("producer", group=group) as producer:

@@ -17,7 +17,7 @@ def offset_id(mq: Site, index: int) -> str:
 
 
 def topic_words(mq: Site) -> list[str]:
-    """5.3 wants to know the topic of an id, too."""
+    """5.3 needs the topic of an id, too."""
     return ["-t", TOPIC] if mq.admin.is_5 else []
 
 
@@ -31,14 +31,14 @@ def check_details(mq: Site, output: Output) -> None:
     assert details["Store Host"] == mq.server.broker
     assert "color=red" in details["Properties"]
     assert f"UNIQ_KEY={ours.msg_id}" in details["Properties"]
-    kept = Path(details["Message Body Path"])  # a place of RocketMQ's own choice
+    kept = Path(details["Message Body Path"])  # RocketMQ chose this place
     assert kept.read_bytes() == ours.body
     kept.unlink()
     assert f"MessageTrack [consumerGroup={ONLINE}, trackType=CONSUMED, exceptionDesc=null]" in output.out
 
 
 def test_query_by_id(mq: Site) -> None:
-    """By the offset message id; also who has consumed it."""
+    """By the offset message id; it also lists the groups that have consumed it."""
     output = mq.admin.run("queryMsgById", "-i", offset_id(mq, INDEX), *topic_words(mq))
     assert output.settings["OffsetID"] == offset_id(mq, INDEX)
     check_details(mq, output)
@@ -66,7 +66,7 @@ def test_query_by_offset(mq: Site) -> None:
 
 
 def test_what_is_not_there(mq: Site) -> None:
-    """RocketMQ's answers to ids and keys that nothing has."""
+    """RocketMQ's answers to unknown ids and keys."""
     no_key = mq.admin.run("queryMsgByKey", "-t", TOPIC, "-k", "nope").err
     assert "CODE: 208" in no_key
     no_unique = mq.admin.run("queryMsgByUniqueKey", "-t", TOPIC, "-i", mq.receipts[0].msg_id[:-4] + "FFFF").err
@@ -76,7 +76,7 @@ def test_what_is_not_there(mq: Site) -> None:
 
 
 def test_direct_consumption(mq: Site) -> None:
-    """A message is handed to one member of a group, through the broker."""
+    """One member of a group gets a message through the broker."""
     for words in (
         ["queryMsgById", "-i", offset_id(mq, INDEX), *topic_words(mq)],
         ["queryMsgByUniqueKey", "-i", mq.receipts[INDEX].msg_id, "-t", TOPIC],
@@ -91,12 +91,12 @@ def test_direct_consumption(mq: Site) -> None:
 
 
 def printed(output: Output) -> list[str]:
-    """Return the unique ids that printMsg and its like show."""
+    """Return the unique ids in the output of printMsg and similar commands."""
     return re.findall(r"MSGID: (\S+) MessageExt", output.out)
 
 
 def test_print_messages(mq: Site) -> None:
-    """All of a topic, of a tag, of one queue."""
+    """All messages of a topic, of a tag, of one queue."""
     ids = {receipt.msg_id for receipt in mq.receipts}
     output = mq.admin.ok("printMsg", "-t", TOPIC, "-d", "true")
     assert set(printed(output)) == ids
@@ -112,7 +112,7 @@ def test_print_messages(mq: Site) -> None:
 
 
 def test_consume_messages(mq: Site) -> None:
-    """From the oldest of a queue on, and from an offset."""
+    """From the oldest message of a queue on, and from an offset."""
     output = mq.admin.ok("consumeMessage", "-t", TOPIC, "-b", "broker-a", "-i", "1", "-o", "2", "-c", "2")
     assert "Consume ok" in output.out
     assert printed(output) == [receipt.msg_id for receipt in mq.receipts if receipt.queue_id == 1][2:4]
@@ -120,7 +120,7 @@ def test_consume_messages(mq: Site) -> None:
 
 
 def test_a_consume_queue(mq: Site) -> None:
-    """Entries as they lie in the queue; with a group, whether its filter lets them pass."""
+    """The entries of the queue; with a group, whether its filter lets them pass."""
     output = mq.admin.ok("queryCq", "-t", TOPIC, "-q", "0", "-i", "1", "-c", "3")
     assert "max: 5, min: 0" in output.lines
     places = [int(place) for place in re.findall(r"physicOffset=(\d+)", output.out)]
@@ -133,7 +133,7 @@ def test_a_consume_queue(mq: Site) -> None:
 
 
 def test_sends_of_the_tools(mq: Site) -> None:
-    """sendMessage, a resend by id, and the two commands that measure sends; all is there afterwards."""
+    """sendMessage, a resend by id, and the two commands that measure sends; all messages are there afterwards."""
     topic = new_name("FromTools")
     create_topic(mq.server.namesrv, topic, 1)
     [row] = mq.admin.ok("sendMessage", "-t", topic, "-p", "hello", "-k", "kk", "-c", "TagX").rows
@@ -154,7 +154,7 @@ def test_sends_of_the_tools(mq: Site) -> None:
 
 
 def test_a_message_trace(mq: Site) -> None:
-    """A traced send of the tools is found by its trace."""
+    """The trace finds a traced send of the tools."""
     topic = new_name("Traced")
     create_topic(mq.server.namesrv, topic, 1)
     [row] = mq.admin.ok("sendMessage", "-t", topic, "-p", "traced", "-m", "true").rows

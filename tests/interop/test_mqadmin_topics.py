@@ -15,7 +15,7 @@ def status_rows(output: Output) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 def test_cluster_list(mq: Site) -> None:
-    """One line a broker: name, id, address, version, what came in and went out, the share of the disk."""
+    """One line per broker: name, id, address, version, messages in and out, the used share of the disk."""
     [_, line] = mq.admin.ok("clusterList").lines
     cluster, name, broker_id, address, version, *numbers = line.split()
     assert (cluster, name, broker_id, address) == ("DefaultCluster", "broker-a", "0", mq.server.broker)
@@ -28,7 +28,7 @@ def test_cluster_list(mq: Site) -> None:
 
 
 def test_cluster_list_with_totals(mq: Site) -> None:
-    """What came in and went out, since yesterday and today."""
+    """Messages in and out, since yesterday and today."""
     [row] = mq.admin.ok("clusterList", "-m").rows
     runtime = mq.ask(lambda admin: admin.broker_runtime(mq.server.broker))
     assert int(row["InTotalToday"]) == int(runtime["msgPutTotalTodayNow"]) >= MESSAGES
@@ -37,14 +37,14 @@ def test_cluster_list_with_totals(mq: Site) -> None:
 
 
 def test_topic_list(mq: Site) -> None:
-    """Every topic that our SDK names, and RocketMQ's own."""
+    """Every topic of our SDK's list, and RocketMQ's own."""
     listed = set(mq.admin.ok("topicList").lines)
     assert set(mq.topics()) <= listed
     assert {TOPIC, "TBW102", "SCHEDULE_TOPIC_XXXX", f"%RETRY%{ONLINE}"} <= listed
 
 
 def test_topic_list_with_groups(mq: Site) -> None:
-    """The groups of each topic: who is online, and who has offsets."""
+    """The groups of each topic, those online and those with offsets."""
     lines = [line.split() for line in mq.admin.ok("topicList", "-c").lines]
     assert {line[2] for line in lines if line[1:2] == [TOPIC] and len(line) > 2} >= {ONLINE, BEHIND}
     assert {tuple(line[:1]) for line in lines[1:]} == {("DefaultCluster",)}
@@ -68,7 +68,7 @@ def test_a_topic_without_a_route(mq: Site) -> None:
 
 
 def test_topic_status(mq: Site) -> None:
-    """Each queue's offsets, as our SDK says them."""
+    """Each queue's offsets equal those of our SDK."""
     told = status_rows(mq.admin.ok("topicStatus", "-t", TOPIC))
     ours = {queue_name(each.queue): (each.min_offset, each.max_offset) for each in mq.topic(TOPIC).queues}
     assert told == ours
@@ -81,7 +81,7 @@ def test_topic_cluster_list(mq: Site) -> None:
 
 
 def test_a_topic_is_made_changed_and_deleted(mq: Site) -> None:
-    """By the broker's address and by the cluster's name; what the tools print is what our SDK then finds."""
+    """By the broker's address and by the cluster's name; our SDK finds the settings that the tools print."""
     one, other = new_name("ByBroker"), new_name("ByCluster")
     output = mq.admin.ok("updateTopic", "-b", mq.server.broker, "-t", one, "-r", "3", "-w", "2")
     assert output.lines[0] == f"create topic to {mq.server.broker} success."
@@ -127,13 +127,13 @@ def test_topics_by_a_list(mq: Site) -> None:
 
 
 def test_allocate_mq(mq: Site) -> None:
-    """The queues of a topic shared among addresses."""
+    """The queues of a topic, shared among addresses."""
     shares = json.loads(mq.admin.ok("allocateMQ", "-t", TOPIC, "-i", "10.0.0.1,10.0.0.2").out)["result"]
     assert sorted(queue["queueId"] for share in shares.values() for queue in share) == list(range(QUEUES))
 
 
 def test_stats_all(mq: Site) -> None:
-    """What came into a topic, what its groups got and how far they are behind."""
+    """Messages into a topic, messages to its groups, and their lag."""
     rows = {row["Consumer Group"]: row for row in mq.admin.ok("statsAll", "-t", TOPIC).rows}
     assert int(rows[ONLINE]["Accumulation"]) == mq.group(ONLINE).lag == 0
     assert int(rows[BEHIND]["Accumulation"]) == mq.group(BEHIND).lag == MESSAGES - READ * QUEUES
@@ -144,7 +144,7 @@ def test_stats_all(mq: Site) -> None:
 
 
 def test_write_permission_of_a_broker(mq: Site) -> None:
-    """Taken out at the name server and put back, for every topic."""
+    """Removed at the name server and restored, for every topic."""
     output = mq.admin.ok("wipeWritePerm", "-b", "broker-a")
     assert f"wipe write perm of broker[broker-a] in name server[{mq.server.namesrv}] OK" in output.out
     try:
@@ -157,7 +157,7 @@ def test_write_permission_of_a_broker(mq: Site) -> None:
 
 
 def test_settings_of_the_name_server(mq: Site) -> None:
-    """They are shown; they cannot be changed while it runs, and it says what to do."""
+    """They are shown; they cannot be changed while it runs, and the answer names the cure."""
     settings = mq.admin.ok("getNamesrvConfig").settings
     assert settings["listenPort"] == mq.server.namesrv.rsplit(":", 1)[1]
     assert settings["scanNotActiveBrokerInterval"] == "10000"
@@ -166,6 +166,6 @@ def test_settings_of_the_name_server(mq: Site) -> None:
 
 
 def test_key_value_settings(mq: Site) -> None:
-    """Put and deleted at the name server."""
+    """They are put and deleted at the name server."""
     assert "success" in mq.admin.ok("updateKvConfig", "-s", "NS", "-k", "k", "-v", "v").out
     assert "success" in mq.admin.ok("deleteKvConfig", "-s", "NS", "-k", "k").out

@@ -1,4 +1,4 @@
-"""A RocketMQ broker that goes away in the middle: killed during sends and consumption, and started again."""
+"""A RocketMQ broker that goes away during work: killed during sends and consumption, and restarted."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Sending:
-    """Sends numbered messages, a keyed and a free one in turn, and keeps what became of each."""
+    """Sends numbered messages, a keyed and a free one in turn, and keeps the result of each."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.receipts: dict[int, Receipt] = {}
@@ -40,7 +40,7 @@ class Sending:
 async def test_a_broker_killed_under_load_comes_back_and_nothing_acknowledged_is_missing(
     rocketmq: RocketMQServers,
 ) -> None:
-    """kill -9 of the JVM: sends fail in time with what happened, clients find the new one, every receipt holds."""
+    """kill -9 of the JVM: sends fail in time with the reason, clients find the new process, every receipt holds."""
     topic, group = await new_topic(rocketmq, 2), new_name("group")
     consumed: list[int] = []
     instance = ClientInstance(rocketmq.namesrv)
@@ -78,7 +78,7 @@ async def _poll_for_ever(consumer: PullConsumer, topic: str) -> None:
 
 
 async def test_a_broker_that_stops_in_order_and_returns_goes_on_where_it_was(rocketmq: RocketMQServers) -> None:
-    """SIGTERM: pulls and commits fail with a clear text meanwhile; offsets and messages are those from before."""
+    """SIGTERM: pulls and commits fail with a clear text meanwhile; offsets and messages are unchanged afterwards."""
     topic, group = await new_topic(rocketmq, 1), new_name("reader")
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         await producer.send_batch([Message(topic, b"%d" % number) for number in range(20)])

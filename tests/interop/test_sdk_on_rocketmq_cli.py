@@ -1,4 +1,4 @@
-"""The command line against RocketMQ's servers: what works, and the sentences for what RocketMQ does not have."""
+"""The command line against RocketMQ's servers: working commands, and sentences for features that RocketMQ lacks."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from tests.interop.sdk_on_rocketmq import new_name, new_topic
 
 
 def pocketmq(servers: RocketMQServers, *arguments: str, text: str = "", code: int = 0) -> str:
-    """Run a command; return its standard output and error, and check its exit code. No traceback, ever."""
+    """Run a command, check its exit code and that there is no traceback; return its standard output and error."""
     done = subprocess.run(
         [sys.executable, "-m", "pocketmq.cli.main", *arguments],
         input=text,
@@ -54,7 +54,7 @@ def test_topics_are_made_filled_described_read_and_deleted(rocketmq: RocketMQSer
 
 
 async def test_groups_are_listed_described_and_moved(rocketmq: RocketMQServers) -> None:
-    """group list, describe and seek, with the numbers of the consumer itself."""
+    """group list, describe and seek have the numbers of the consumer itself."""
     topic, group = await new_topic(rocketmq, 1), new_name("cli-group")
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         await producer.send_batch([Message(topic, b"x", keys="findme") for _ in range(5)])
@@ -91,8 +91,8 @@ async def test_groups_are_listed_described_and_moved(rocketmq: RocketMQServers) 
 def test_what_rocketmq_does_not_have_is_reported_in_a_sentence(
     rocketmq: RocketMQServers, arguments: tuple[str, ...], code: int | None, says: str
 ) -> None:
-    """Replication, open transactions, locks and stage times are PocketMQ's own; mqadmin or a file has RocketMQ's."""
-    if code is None:  # doctor's exit code says whether something is wrong with this machine's disk, too
+    """Replication, open transactions, locks and stage times are PocketMQ's own; mqadmin or a file shows RocketMQ's."""
+    if code is None:  # doctor's exit code depends on this machine's disk, too
         done = subprocess.run(
             [sys.executable, "-m", "pocketmq.cli.main", *arguments, "--namesrv", rocketmq.namesrv],
             capture_output=True,
@@ -108,7 +108,7 @@ def test_what_rocketmq_does_not_have_is_reported_in_a_sentence(
 
 
 async def test_a_message_that_is_no_given_up_half_is_not_resumed(rocketmq: RocketMQServers) -> None:
-    """RocketMQ would make a half message of whatever the id names."""
+    """RocketMQ would make a half message of any message that the id names."""
     topic = await new_topic(rocketmq, 1)
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         receipt = await producer.send(Message(topic, b"x"))

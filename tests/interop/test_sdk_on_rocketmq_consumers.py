@@ -37,7 +37,7 @@ def _by_number(queues: Sequence[MessageQueue], message: Message) -> MessageQueue
 
 
 async def test_pulls_polls_streams_and_arrow_give_the_same_messages(rocketmq: RocketMQServers) -> None:
-    """All ways to read a topic end with the same messages; a pull brings 32 at most, which nobody notices."""
+    """Every way to read a topic gives the same messages; a pull returns 32 at most, which users do not notice."""
     pa = pytest.importorskip("pyarrow")
     topic = await new_topic(rocketmq, 2)
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
@@ -55,7 +55,7 @@ async def test_pulls_polls_streams_and_arrow_give_the_same_messages(rocketmq: Ro
 
 
 async def test_a_poll_of_one_queue_ends_when_its_time_is_over(rocketmq: RocketMQServers) -> None:
-    """RocketMQ notices the end of a held pull every 5 s only: a short wait must not become a long one."""
+    """RocketMQ checks held pulls only every 5 s: a short wait must not become a long one."""
     topic = await new_topic(rocketmq, 1)
     async with PullConsumer(new_name("reader"), rocketmq.namesrv) as consumer:
         await consumer.poll(topic, timeout_ms=0)
@@ -78,7 +78,7 @@ async def test_positions_are_kept_sought_and_found_by_time(rocketmq: RocketMQSer
         assert [message.queue_offset for message in await consumer.poll(topic, max_messages=7)] == list(range(7))
         await consumer.commit()
         await consumer.seek_time(topic, between_ms)
-        # 4.9 takes the message whose time is nearest, 5.3 the first at or after it
+        # 4.9 takes the message with the nearest time, 5.3 the first at or after it
         assert await consumer.position(queue) in ((9, 10) if rocketmq.version == "4.9" else (10,))
         await consumer.seek(topic, "latest")
         assert await consumer.position(queue) == 20
@@ -90,7 +90,7 @@ async def test_positions_are_kept_sought_and_found_by_time(rocketmq: RocketMQSer
 
 
 async def test_an_offset_outside_the_queue_is_corrected(rocketmq: RocketMQServers) -> None:
-    """PULL_OFFSET_MOVED: the consumer goes on where the queue is."""
+    """PULL_OFFSET_MOVED: the consumer continues within the queue."""
     topic = await new_topic(rocketmq, 1)
     queue = MessageQueue(topic, rocketmq.broker_name, 0)
     await _fill(rocketmq, topic, 3)
@@ -101,7 +101,7 @@ async def test_an_offset_outside_the_queue_is_corrected(rocketmq: RocketMQServer
 
 
 async def test_concurrent_batch_tag_and_sql_handlers_get_what_they_asked_for(rocketmq: RocketMQServers) -> None:
-    """Four groups with a way to consume each, over the same topic."""
+    """Four groups, each with its way to consume, over the same topic."""
     topic = await new_topic(rocketmq)
     await _fill(rocketmq, topic, 60)
     every: list[ReceivedMessage] = []
@@ -142,7 +142,7 @@ async def test_concurrent_batch_tag_and_sql_handlers_get_what_they_asked_for(roc
 
 
 async def test_a_filter_that_does_not_parse_is_refused_at_once(rocketmq: RocketMQServers) -> None:
-    """The text is checked here, before a broker sees it."""
+    """The client checks the text before a broker gets it."""
     consumer = PushConsumer(new_name("group"), rocketmq.namesrv)
     with pytest.raises(SubscriptionIllegal, match="column"):
         consumer.subscribe("topic", sql="price >>")
@@ -180,7 +180,7 @@ async def test_ordered_handlers_get_each_queue_in_order_under_rocketmqs_lock_wit
 async def test_every_broadcast_member_gets_every_message_and_goes_on_where_it_was(
     rocketmq: RocketMQServers, tmp_path: Path
 ) -> None:
-    """Offsets lie in a file of the member."""
+    """A member keeps its offsets in a file."""
     topic, group = await new_topic(rocketmq, 2), new_name("group")
     await _fill(rocketmq, topic, 10)
     seen: list[list[bytes]] = [[], []]
@@ -210,7 +210,7 @@ async def test_every_broadcast_member_gets_every_message_and_goes_on_where_it_wa
 
 
 async def test_members_share_the_queues_and_hand_them_over(rocketmq: RocketMQServers) -> None:
-    """A second member gets half of the queues, the first all of them back; nothing is lost or left."""
+    """A second member gets half of the queues, the first all of them back; no message is lost or left."""
     topic, group = await new_topic(rocketmq), new_name("group")
     seen: list[bytes] = []
     consumers = [PushConsumer(group, rocketmq.namesrv, consume_from_where=FIRST) for _ in range(2)]
@@ -283,7 +283,7 @@ async def test_what_failed_comes_again_and_ends_among_the_dead_letters(rocketmq:
 async def test_an_ordered_message_is_tried_again_in_its_place_and_dies_after_its_tries(
     rocketmq: RocketMQServers,
 ) -> None:
-    """What is behind it waits meanwhile."""
+    """Messages behind it wait meanwhile."""
     topic, group = await new_topic(rocketmq, 1), new_name("group")
     seen: list[tuple[bytes, int]] = []
     consumer = PushConsumer(

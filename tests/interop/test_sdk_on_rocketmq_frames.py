@@ -42,7 +42,7 @@ which is longer than a recorded frame once other tests have made many."""
 
 
 async def _talk(servers: RocketMQServers, topic: str, serialize_type: str) -> None:
-    """Hold one of each conversation that the SDK has with RocketMQ."""
+    """Run one of each conversation that the SDK has with RocketMQ."""
 
     def instance() -> ClientInstance:
         return ClientInstance(servers.namesrv, options=ClientOptions(serialize_type=serialize_type))
@@ -87,7 +87,7 @@ async def _talk(servers: RocketMQServers, topic: str, serialize_type: str) -> No
 
 
 async def _consume(instance: object, producer: Producer, admin: Admin, topic: str, group: str) -> None:
-    """Push consumption: ordered, failing, asked by an administrator; a request and its reply."""
+    """Push consumption: ordered, failing, inspected by an administrator; a request and its reply."""
     assert callable(instance)
     seen: list[bytes] = []
     consumer = PushConsumer(group, consume_from_where=FIRST, instance=instance())
@@ -113,7 +113,7 @@ async def _consume(instance: object, producer: Producer, admin: Admin, topic: st
 
 
 async def _transact(instance: object, topic: str) -> None:
-    """A transaction that is committed, and one that is asked for."""
+    """A transaction that is committed, and one that is checked."""
     assert callable(instance)
     asked: list[str] = []
 
@@ -139,6 +139,6 @@ async def test_the_frames_of_the_sdks_conversations_are_those_recorded(rocketmq:
     known = {(frame.name, frame.by) for frame in read_frames(path) if frame.request_code not in BY_CHANCE}
     now = {(frame.name, frame.by) for frame in frames.values() if frame.request_code not in BY_CHANCE}
     assert known == now
-    for frame in frames.values():  # what is answered in binary, and what in JSON, is the version's own
+    for frame in frames.values():  # the version decides which answers are binary and which JSON
         if frame.by == "server" and frame.serialize_type == BINARY:
             assert rocketmq.version == "4.9", f"5.3 answers in its own type: {frame.name}"

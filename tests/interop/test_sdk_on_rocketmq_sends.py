@@ -31,7 +31,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Facts:
-    """An event log that keeps what it is told."""
+    """An event log that keeps its events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str, dict[str, Any]]] = []
@@ -48,7 +48,7 @@ class Facts:
 
 
 async def test_the_channel_stays_with_json_and_says_once_what_a_rocketmq_lacks(rocketmq: RocketMQServers) -> None:
-    """The name server of 4.9 drops the first request, the others refuse it: the client finds out, and tells it."""
+    """The name server of 4.9 drops the first request, the others refuse it: the client finds out, and logs it."""
     facts = Facts()
     topic = await new_topic(rocketmq)
     async with Producer(new_name("producer"), instance=ClientInstance(rocketmq.namesrv, log=facts)) as producer:
@@ -64,7 +64,7 @@ async def test_the_channel_stays_with_json_and_says_once_what_a_rocketmq_lacks(r
 
 
 async def test_one_message_has_its_receipt_and_everything_it_was_sent_with(rocketmq: RocketMQServers) -> None:
-    """Ids, offsets and the broker's name in the receipt are those that a consumer sees."""
+    """Ids, offsets and the broker's name in the receipt equal those that a consumer sees."""
     topic = await new_topic(rocketmq)
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         message = Message(
@@ -85,7 +85,7 @@ async def test_one_message_has_its_receipt_and_everything_it_was_sent_with(rocke
 
 
 async def test_thousands_at_once_are_not_refused_and_none_is_lost(rocketmq: RocketMQServers) -> None:
-    """A RocketMQ broker refuses what waits longer than 200 ms: the client does not send it more than it can take."""
+    """A RocketMQ broker refuses requests that wait longer than 200 ms: the client sends no more than it can take."""
     topic = await new_topic(rocketmq)
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         sends = []
@@ -103,7 +103,7 @@ async def test_thousands_at_once_are_not_refused_and_none_is_lost(rocketmq: Rock
 
 
 async def test_batches_are_stored_in_order_and_each_message_keeps_its_own(rocketmq: RocketMQServers) -> None:
-    """A batch of one topic goes to one queue; tags, keys and ids are each message's own, receipts name its place."""
+    """A batch of one topic goes to one queue; each message keeps its tags, keys and ids; receipts name its place."""
     topic = await new_topic(rocketmq)
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         batch = [
@@ -123,7 +123,7 @@ async def test_batches_are_stored_in_order_and_each_message_keeps_its_own(rocket
 async def test_keyed_and_selected_sends_keep_their_order_whatever_the_brokers_threads_do(
     rocketmq: RocketMQServers,
 ) -> None:
-    """RocketMQ's send threads may overtake each other: one request of a queue is on the way at a time."""
+    """RocketMQ's send threads may overtake each other: one request of a queue is in flight at a time."""
     topic = await new_topic(rocketmq)
     async with (
         Producer(new_name("producer"), rocketmq.namesrv) as producer,
@@ -132,7 +132,7 @@ async def test_keyed_and_selected_sends_keep_their_order_whatever_the_brokers_th
         sends = []
         for number in range(600):
             sends.append(producer.send_nowait(Message(topic, b"%d" % number, sharding_key=f"key{number % 3}")))
-            # what is compressed travels in no batch: one by one, and still in order
+            # compressed messages travel in no batch: one by one, and still in order
             large = Message(topic, b"%d" % number + bytes(5_000), tags="single")
             sends.append(packer.send_nowait(large, selector=lambda queues, _: queues[3]))
             if number % 7 == 0:
@@ -148,7 +148,7 @@ async def test_keyed_and_selected_sends_keep_their_order_whatever_the_brokers_th
 
 
 async def test_oneway_sends_arrive(rocketmq: RocketMQServers) -> None:
-    """Nobody answers, but what left is stored."""
+    """No answer comes, but sent messages are stored."""
     topic = await new_topic(rocketmq)
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         await producer.send(Message(topic, b"first"))  # the connection is open
@@ -162,7 +162,7 @@ async def test_oneway_sends_arrive(rocketmq: RocketMQServers) -> None:
 async def test_delay_levels_wait_and_times_of_their_own_wait_where_the_broker_has_timers(
     rocketmq: RocketMQServers,
 ) -> None:
-    """5.3 delivers at any time; 4.9 has levels only, stores a timed message at once, and the client says so."""
+    """5.3 delivers at any time; 4.9 has levels only, stores a timed message at once, and the client warns."""
     topic, facts = await new_topic(rocketmq, 1), Facts()
     async with Producer(new_name("producer"), instance=ClientInstance(rocketmq.namesrv, log=facts)) as producer:
         await producer.send(Message(topic, b"level", delay_time_level=1))
@@ -185,7 +185,7 @@ async def test_delay_levels_wait_and_times_of_their_own_wait_where_the_broker_ha
 
 @pytest.mark.parametrize("compress_type", ["ZLIB", "LZ4", "ZSTD"])
 async def test_compressed_bodies_come_back_whole(rocketmq: RocketMQServers, compress_type: str) -> None:
-    """The broker keeps the body as it is."""
+    """The broker keeps the body unchanged."""
     topic = await new_topic(rocketmq, 1)
     body = b"compressible " * 2_000
     async with Producer(new_name("producer"), rocketmq.namesrv, compress_type=compress_type) as producer:
@@ -197,7 +197,7 @@ async def test_compressed_bodies_come_back_whole(rocketmq: RocketMQServers, comp
 
 
 async def test_transactions_commit_roll_back_and_are_asked_for(rocketmq: RocketMQServers) -> None:
-    """The end travels oneway and is not confirmed; a message without a decision is decided by the check."""
+    """The end travels oneway and is not confirmed; a check decides a message without a decision."""
     topic, group = await new_topic(rocketmq, 1), new_name("producer")
     asked: list[bytes] = []
 
@@ -246,7 +246,7 @@ async def test_a_request_gets_its_reply(rocketmq: RocketMQServers) -> None:
 
 
 async def test_a_topic_is_made_by_its_first_message(rocketmq: RocketMQServers) -> None:
-    """autoCreateTopicEnable: the client borrows the route of TBW102 as RocketMQ's does."""
+    """autoCreateTopicEnable: the client borrows the route of TBW102, as RocketMQ's does."""
     topic = new_name("automatic")
     async with Producer(new_name("producer"), rocketmq.namesrv) as producer:
         receipt = await producer.send(Message(topic, b"made"))
@@ -270,7 +270,7 @@ async def test_what_rocketmq_refuses_has_its_code_and_is_not_taken_for_stored(ro
 
 @pytest.mark.parametrize("serialize_type", ["JSON", "ROCKETMQ"])
 async def test_both_header_forms_work(rocketmq: RocketMQServers, serialize_type: str) -> None:
-    """RocketMQ's binary headers can be asked for; 4.9 answers in them, 5.3 in its own type."""
+    """RocketMQ's binary headers are an option; 4.9 answers in them, 5.3 in its own type."""
     topic = await new_topic(rocketmq, 1)
     instance = ClientInstance(rocketmq.namesrv, options=ClientOptions(serialize_type=serialize_type))
     async with Producer(new_name("producer"), instance=instance) as producer:

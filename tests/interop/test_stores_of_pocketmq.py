@@ -86,7 +86,7 @@ def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def rocketmq(stores: PocketMQStores, tmp_path: Path) -> Iterator[RocketMQServers]:
-    """RocketMQ's servers, not started: put a store at their place first."""
+    """RocketMQ's servers, not started, so that a test can put a store at their place."""
     soon = {"transactionCheckInterval": 2000, "transactionTimeOut": 1000}
     servers = RocketMQServers(stores.version, tmp_path / "rocketmq", {**ROCKETMQ_SIZES, **soon})
     try:
@@ -103,7 +103,7 @@ def everything(tool: StoreTool) -> dict[str, list[Seen]]:
 def test_rocketmq_goes_on_with_it_and_we_after_it(
     stores: PocketMQStores, rocketmq: RocketMQServers, state: str, tmp_path: Path
 ) -> None:
-    """Every message at its place, topics, offsets and look-ups in RocketMQ; then its messages in ours, undamaged."""
+    """RocketMQ has every message at its place, topics, offsets and look-ups; then ours has its messages, undamaged."""
     content = stores.contents[state]
     wanted = {topic: by_place(messages) for topic, messages in content.seen.items()}
     end = verify(StoreReader.open(str(stores.directories[state])), level="full").end_offset
@@ -149,11 +149,11 @@ def _check_ours_again(
         with StoreTool(stores.version, server.namesrv, server.broker, BROKER_NAME, tmp_path / "tool") as tool:
             assert tool.one("offset", GROUP, ORDERS, 0)["offset"] == 19
             tool.call("messages", ORDERS, ORDERS_QUEUES, 5, 12)
-            time.sleep(2)  # whatever our broker might deliver or ask for again
+            time.sleep(2)  # all that our broker might deliver or check again
             bodies = [each.body for each in tool.read(SINGLE)]
             before = [each.body for each in wanted[SINGLE].values()]
             for body in (b"twelve-seconds", b"soon", b"ten-seconds", b"by-rocketmq", b"in-doubt"):
-                # what RocketMQ has delivered, and 4.9 has no timers: ours come from our own progress
+                # messages delivered by RocketMQ; 4.9 has no timers, so ours come from our own progress
                 if stores.version == "5.3" or body not in (b"twelve-seconds", b"soon"):
                     assert bodies.count(body) == before.count(body), body
         log = server.log_text()
@@ -168,9 +168,9 @@ def _check_ours_again(
 
 @pytest.mark.parametrize("state", STATES)
 def test_queues_and_index_that_rocketmq_builds_are_ours(stores: PocketMQStores, state: str, tmp_path: Path) -> None:
-    """RocketMQ's store builds the files that we have from our log; only the tags codes of timers differ."""
+    """RocketMQ's store builds our files from our log; only the tags codes of timers differ."""
     root, data = stores.directories[state], copied(stores.directories[state], tmp_path / "data")
-    if state == "killed":  # ours are younger than the log they are made from: let our store close first
+    if state == "killed":  # ours are younger than their log: let our store close first
         with pocketmq_on(tmp_path / "broker", data, "broker.transaction_time_out=600000"):
             pass
         root = copied(data, tmp_path / "closed")

@@ -51,7 +51,7 @@ DUE_S = 60.0
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RocketMQStores:
-    """Stores of one version of RocketMQ."""
+    """Write stores with one version of RocketMQ."""
     return write_stores(request.param, tmp_path_factory.mktemp(f"stores-{request.param}"))
 
 
@@ -63,7 +63,7 @@ def run(*arguments: object) -> Any:
 
 @pytest.mark.parametrize("state", STATES)
 def test_every_log_command_reads_it_and_changes_nothing(stores: RocketMQStores, state: str, tmp_path: Path) -> None:
-    """Each command of docs/offline.md ends well and finds what RocketMQ's consumers found."""
+    """Each command of docs/offline.md succeeds and finds the messages of RocketMQ's consumers."""
     root, content = stores.directory(state), stores.contents[state]
     before = files_below(root)
     report = json.loads(run("verify", root, "--full", "--json"))
@@ -145,7 +145,7 @@ async def _check_admin(namesrv: str, stores: RocketMQStores, content: Content) -
 
 @pytest.mark.parametrize("state", STATES)
 def test_queues_and_index_that_we_build_are_rocketmqs(stores: RocketMQStores, state: str, tmp_path: Path) -> None:
-    """Without ``consumequeue/`` and ``index/`` our store builds the same files; only those named here may differ."""
+    """Without ``consumequeue/`` and ``index/`` our store builds the same files, except for those named here."""
     root, data = stores.directory(state), copied(stores.directory(state), tmp_path / "data")
     shutil.rmtree(data / "consumequeue")
     shutil.rmtree(data / "index")
@@ -160,7 +160,7 @@ def test_queues_and_index_that_we_build_are_rocketmqs(stores: RocketMQStores, st
     }
     assert set(ours) == set(theirs)
     assert bool(timers) == (stores.version == "5.3")
-    for name in timers:  # offset and size as RocketMQ's; our tags code is when the timer is due
+    for name in timers:  # offset and size equal RocketMQ's; our tags code is the timer's due time
         for mine, other in zip(_entries(ours[name]), _entries(theirs[name]), strict=True):
             assert mine[:2] == other[:2]
     assert index_contents(data / "index") == index_contents(root / "index")

@@ -66,7 +66,7 @@ LOGBACK_5_3 = """<configuration>
 
 
 def require_java() -> None:
-    """Skip the test, with one line that says how to get it, where Java, javac or Maven is missing."""
+    """Skip the test where Java, javac or Maven is missing, with one line that says how to install it."""
     why = _missing()
     if why is not None:
         pytest.skip(why)
@@ -95,7 +95,7 @@ def java_version() -> int:
 
 
 def cache_folder() -> Path:
-    """Return the user's folder for what Maven and javac made."""
+    """Return the user's folder for the output of Maven and javac."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(root) / "pocketmq-interop"
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def _has_main(source: Path) -> bool:
 
 
 def compiled(kind: str, main_class: str) -> Path:
-    """Return the folder with ``main_class`` and what it names, compiled against ``kind``."""
+    """Return the folder with ``main_class`` and the classes it uses, compiled against ``kind``."""
     folders = _folders(kind)
     sources = [path for folder in folders for path in sorted(folder.glob("*.java"))]
     [main] = [path for path in sources if path.stem == main_class]
@@ -193,7 +193,7 @@ class JavaProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self.process.pid
 
     def _read_output(self) -> None:
@@ -233,7 +233,7 @@ class JavaProcess:
         return answer
 
     def call(self, verb: str, /, timeout_s: float = 30, **fields: Any) -> dict[str, Any]:
-        """Send one command and return its answer; fails when the answer says ``failed``."""
+        """Send one command and return its answer; fail if the answer is ``failed``."""
         self.send(verb, **fields)
         answer = self.read(timeout_s)
         if "failed" in answer:
@@ -241,11 +241,11 @@ class JavaProcess:
         return answer
 
     def failure(self, what: str) -> AssertionError:
-        """Return an error that says what happened and shows the end of its output."""
+        """Return an error with the reason and the end of its output."""
         return AssertionError(f"Java process {self.pid}: {what}; the end of its output:\n{self.last_lines()}")
 
     def last_lines(self) -> str:
-        """Return the last lines of what it said."""
+        """Return the last lines of its output."""
         return "\n".join(self.output.read_text(errors="replace").splitlines()[-SHOWN_LINES:])
 
     def kill(self) -> None:
@@ -254,7 +254,7 @@ class JavaProcess:
         self.process.wait(STOP_S)
 
     def stop(self) -> None:
-        """End it, in order if it lets itself be ended so."""
+        """Stop it, gracefully if possible."""
         if self.process.poll() is None:
             self.process.terminate()
             try:
@@ -290,7 +290,7 @@ def _log_options(kind: str, main_class: str, directory: Path) -> list[str]:
 def java_command(
     kind: str, main_class: str, directory: Path, options: Sequence[str], arguments: Sequence[str]
 ) -> list[str]:
-    """Return the command line of one JVM; ``main_class`` with a dot is one of RocketMQ's, else one of ours."""
+    """Return the command line of one JVM; ``main_class`` with a dot is one of RocketMQ's, otherwise ours."""
     path = classpath(kind)
     if "." not in main_class:
         path = os.pathsep.join((str(compiled(kind, main_class)), path))
@@ -322,7 +322,7 @@ def start_java(
 
 
 def wait_until(is_so: object, timeout_s: float, what: str, *, pause_s: float = 0.1) -> None:
-    """Wait until ``is_so()`` is true; fails, naming ``what``, when it does not become so."""
+    """Wait until ``is_so()`` is true; after the timeout fail with ``what``."""
     assert callable(is_so)
     give_up_s = time.monotonic() + timeout_s
     while not is_so():

@@ -1,4 +1,4 @@
-"""Recording what RocketMQ writes, for tests that run without Java; comparing it with what was recorded.
+"""Record RocketMQ's output for tests without Java, and compare it with the recording.
 
     RECORD_VECTORS=1 make interop ARGS=tests/interop/test_stores_of_rocketmq.py
 
@@ -26,7 +26,7 @@ _GIVEN = ("TAGS", "KEYS", "number", "grüße", "position")
 
 
 def write_vector(stores: RocketMQStores, state: str) -> bool:
-    """Record a store if the environment asks for it; return whether it was."""
+    """Record a store if the environment asks for it; return whether it was recorded."""
     if not os.environ.get(RECORD):
         return False
     root, path = stores.directory(state), vector_path(stores.version, state)
@@ -40,7 +40,7 @@ def write_vector(stores: RocketMQStores, state: str) -> bool:
             name = str(file.relative_to(root))
             if not file.is_file() or name.endswith(LEFT_OUT):
                 continue
-            if file.name == "timerwheel":  # 38 MB of slots: whoever takes the timers over builds it anew
+            if file.name == "timerwheel":  # 38 MB of slots: a broker that takes over the timers rebuilds it
                 continue
             archive.writestr(zipfile.ZipInfo(name, _ALWAYS), file.read_bytes(), zipfile.ZIP_DEFLATED, 9)
         text = json.dumps(seen, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
@@ -49,7 +49,7 @@ def write_vector(stores: RocketMQStores, state: str) -> bool:
 
 
 def same_messages(seen: list[dict[str, Any]]) -> dict[tuple[str, int, int], tuple[Any, ...]]:
-    """Return place → what is the same at every recording, of the topics whose places do not depend on time."""
+    """Return place → the parts that are equal in every recording, for topics whose places do not depend on time."""
     return {
         (each["topic"], each["queue_id"], each["queue_offset"]): (
             each["flag"],
