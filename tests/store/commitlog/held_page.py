@@ -78,7 +78,7 @@ def main(path: str, sizes: list[int]) -> None:
 
 
 def store(segment: Segment, userfault: int, position: int, size: int) -> int:
-    """Store ``size`` bytes in another thread; return how often it had to wait for a page."""
+    """Store ``size`` bytes in another thread; return how often it waited for a page."""
     ends, ended = os.pipe()
 
     def run() -> None:

@@ -32,7 +32,7 @@ def allocator_of(
 
 
 def test_a_requested_segment_is_ready_without_a_wait(tmp_path: Path) -> None:
-    """What was asked for ahead is handed over as it is, whole and named."""
+    """A segment requested ahead is returned whole and named."""
     allocator, runner = allocator_of(tmp_path, HookedFileSystem())
     allocator.request(SEGMENT_BYTES)
     runner.run_until_idle()
@@ -42,7 +42,7 @@ def test_a_requested_segment_is_ready_without_a_wait(tmp_path: Path) -> None:
 
 
 def test_a_segment_nobody_took_is_removed_at_stop(tmp_path: Path) -> None:
-    """No empty file stays behind a clean stop."""
+    """No empty file stays after a clean stop."""
     allocator, runner = allocator_of(tmp_path, HookedFileSystem())
     allocator.request(0)
     runner.run_until_idle()
@@ -52,7 +52,7 @@ def test_a_segment_nobody_took_is_removed_at_stop(tmp_path: Path) -> None:
 
 
 def test_a_wrong_guess_is_replaced(tmp_path: Path) -> None:
-    """A segment prepared for another offset goes away when the right one is taken."""
+    """A segment prepared for another offset is removed when the right one is taken."""
     allocator, runner = allocator_of(tmp_path, HookedFileSystem())
     allocator.request(0)
     runner.run_until_idle()
@@ -61,7 +61,7 @@ def test_a_wrong_guess_is_replaced(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_the_answer_and_a_later_try_succeeds(tmp_path: Path) -> None:
-    """The cause reaches the append, nothing half made stays, and space that comes back is used."""
+    """The append gets the cause, no half-made file stays, and returned space is used."""
     full = True
 
     def hook(operation: str, path: str) -> None:
@@ -99,7 +99,7 @@ def test_a_segment_leaves_room_for_the_other_files(tmp_path: Path, free_bytes: i
 
 
 def test_a_hanging_disk_is_waited_for_a_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The append is refused, and the segment serves the next one once it is there."""
+    """The append is refused, and the segment serves the next one once it is ready."""
     monkeypatch.setattr(allocate, "WAIT_MS_MAX", 10)
     go = threading.Event()
 
@@ -130,7 +130,7 @@ def test_under_sync_flush_the_file_is_written_and_synced_before_its_use(tmp_path
 
 
 class FakeMemory:
-    """Notes what is locked; refuses on request."""
+    """Records locked memory; refuses on request."""
 
     def __init__(self, refuses: bool = False) -> None:
         self.refuses = refuses
@@ -162,7 +162,7 @@ def warm_allocator(
 
 
 def test_a_warm_up_touches_every_page_ahead_and_unlocks_a_full_segment(tmp_path: Path) -> None:
-    """In slices, before the segment is taken; it stays locked in RAM until it is sealed."""
+    """It happens in slices, before the segment is taken; the segment stays locked in RAM until it is sealed."""
     files, memory = HookedFileSystem(), FakeMemory()
     allocator, runner = warm_allocator(tmp_path, files, memory, NullLog())
     allocator.request(0)
@@ -179,7 +179,7 @@ def test_a_warm_up_touches_every_page_ahead_and_unlocks_a_full_segment(tmp_path:
 
 
 def test_a_warm_up_ends_when_an_append_waits_for_the_segment(tmp_path: Path) -> None:
-    """It gets the segment cold rather than late."""
+    """The append gets the segment cold rather than late."""
     allocator: SegmentAllocator
 
     def hook(operation: str, path: str) -> None:
@@ -196,7 +196,7 @@ def test_a_warm_up_ends_when_an_append_waits_for_the_segment(tmp_path: Path) -> 
 
 
 def test_under_sync_flush_a_warm_up_syncs_now_and_then(tmp_path: Path) -> None:
-    """Every so many pages, and at its end, so that the first message does not pay for the whole segment."""
+    """It syncs every so many pages and at its end, so that the first message does not pay for the whole segment."""
     files = HookedFileSystem()
     allocator, runner = warm_allocator(
         tmp_path,
@@ -213,7 +213,7 @@ def test_under_sync_flush_a_warm_up_syncs_now_and_then(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_does_not_lock_a_warm_segment_is_reported_once(tmp_path: Path) -> None:
-    """The warm-up goes on without; the warning is not repeated for every segment."""
+    """The segments are used unlocked; the warning is not repeated for every segment."""
     log, memory = Mock(), FakeMemory(refuses=True)
     allocator, runner = warm_allocator(tmp_path, HookedFileSystem(), memory, log)
     for number in range(2):
@@ -225,7 +225,7 @@ def test_a_machine_that_does_not_lock_a_warm_segment_is_reported_once(tmp_path: 
 
 
 def test_a_buffered_segment_is_not_warmed_and_an_unused_one_gives_its_buffer_back(tmp_path: Path) -> None:
-    """It has no map; and no buffer is lost to an unused segment."""
+    """It has no map; an unused segment does not keep a buffer."""
     files, runner = HookedFileSystem(), SteppedRunner()
     config = store_config(tmp_path, warm_maped_file_enable=True, transient_store_pool_enable=True)
     pool = WriteBufferPool(1, SEGMENT_BYTES, FakeMemory(), ManualClock(), NullLog())

@@ -39,7 +39,7 @@ def in_thread(work: Callable[[], None]) -> threading.Thread:
 
 
 def test_the_marker_shows_how_long_the_holder_has_had_the_lock() -> None:
-    """Zero when free, the age while held, totals after."""
+    """It is zero when free and the age while held; the totals follow."""
     clock = ManualClock()
     lock = AppendLock(clock)
     assert lock.held_ns() == 0
@@ -51,7 +51,7 @@ def test_the_marker_shows_how_long_the_holder_has_had_the_lock() -> None:
 
 
 def test_an_exception_inside_resets_the_marker_and_frees_the_lock() -> None:
-    """Whatever is raised, the next one gets the lock and the store is not busy."""
+    """Whatever the error, the next thread gets the lock and the store is not busy."""
     lock = AppendLock(ManualClock())
     for way in (lock, lock.patient):
         for error in (ValueError, KeyboardInterrupt, SystemExit):
@@ -65,7 +65,7 @@ def test_an_exception_inside_resets_the_marker_and_frees_the_lock() -> None:
 @pytest.mark.parametrize("failing_call", [1, 2])
 @pytest.mark.parametrize("patient", [False, True])
 def test_a_clock_that_fails_does_not_keep_the_lock(failing_call: int, patient: bool) -> None:
-    """The lock is free and not marked even if measuring failed, at the entry or at the end."""
+    """The lock is free and unmarked even if measuring failed, at the entry or at the end."""
 
     class Clock(ManualClock):
         calls_left = 0
@@ -87,7 +87,7 @@ def test_a_clock_that_fails_does_not_keep_the_lock(failing_call: int, patient: b
 
 
 def test_busy_is_a_hold_above_the_limit_and_below_the_guard() -> None:
-    """Both bounds are exclusive, as RocketMQ's; a free lock is never busy."""
+    """Both bounds are exclusive, as in RocketMQ; a free lock is never busy."""
     clock = ManualClock()
     lock = AppendLock(clock, busy_limit_ms=1000)
     assert not lock.is_busy()
@@ -121,7 +121,7 @@ def test_who_comes_to_a_busy_lock_is_sent_away_at_once() -> None:
 
 
 def test_who_waits_gives_up_when_the_holder_passes_the_limit() -> None:
-    """It came in time, but the holder stays: one wait, bounded; a patient waiter gets the lock in the end."""
+    """The holder stays beyond the limit: one bounded wait; a patient waiter gets the lock at last."""
     clock = ManualClock()
     lock = AppendLock(clock, busy_limit_ms=1000)
     held = Held(lock)
@@ -152,7 +152,7 @@ def test_who_waits_gives_up_when_the_holder_passes_the_limit() -> None:
 
 @pytest.mark.slow
 def test_a_wait_is_bounded_even_if_every_holder_is_quick() -> None:
-    """Always another one gets the lock first: after five limits the waiter gives up."""
+    """If another thread always gets the lock first, the waiter gives up after five limits."""
     clock = ManualClock()
     lock = AppendLock(clock, busy_limit_ms=10)
     held = Held(lock)
@@ -178,7 +178,7 @@ def test_a_wait_is_bounded_even_if_every_holder_is_quick() -> None:
 
 
 def test_the_longest_hold_of_the_last_minute_is_known() -> None:
-    """The present one counts, and one that ended more than a minute ago does not."""
+    """The present hold counts, and one that ended more than a minute ago does not."""
     clock = ManualClock()
     lock = AppendLock(clock)
 

@@ -36,7 +36,7 @@ def test_entries_come_back_in_their_segments(tmp_path: Path) -> None:
 def test_a_changed_bit_or_a_torn_end_costs_only_its_own_entry(
     rows: list[tuple[int, int, int]], data: st.DataObject
 ) -> None:
-    """Any flipped bit makes exactly its entry unusable, any cut only what it touches."""
+    """Any flipped bit invalidates exactly its entry, any cut only the entries it touches."""
     whole = pack_entries(rows).tobytes()
     bit = data.draw(st.integers(0, len(whole) * 8 - 1))
     flipped = bytearray(whole)
@@ -49,7 +49,7 @@ def test_a_changed_bit_or_a_torn_end_costs_only_its_own_entry(
 
 
 def test_zeros_and_entries_of_other_segments_are_no_entries() -> None:
-    """Garbage of the right size does not count."""
+    """Garbage of the right size is no entry."""
     assert len(good_entries(bytes(200), 0, 4096)) == 0
     assert len(good_entries(pack_entries([(4000, 97, 1), (4096, 1, 1)]).tobytes(), 0, 4096)) == 0
 
@@ -64,7 +64,7 @@ def test_a_torn_entry_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_cut_removes_what_lies_behind_it(tmp_path: Path) -> None:
-    """No entry outlives its bytes; those below stay."""
+    """No entry survives its bytes; those below stay."""
     log = ChecksumLog(OsFileSystem(), str(tmp_path), 4096)
     for offset in (0, 100, 4096, 8192):
         log.add(offset, 100, crc32(b""))
@@ -79,7 +79,7 @@ def test_a_cut_removes_what_lies_behind_it(tmp_path: Path) -> None:
 def test_waiting_entries_are_bounded_and_a_full_disk_loses_only_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond the bound entries are dropped and counted; a failed write is not tried again."""
+    """Beyond the bound entries are dropped and counted; a failed write is not repeated."""
     monkeypatch.setattr(checksums_module, "PENDING_MAX", 2)
     full = True
 

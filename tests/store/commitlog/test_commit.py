@@ -67,7 +67,7 @@ class Disk:
 
 
 def test_what_is_not_committed_is_acknowledged_but_nobody_sees_it(tmp_path: Path) -> None:
-    """No reader, queue, index, time search or file has it before the commit; all have it after."""
+    """No reader, queue, index, time search or file has it before the commit; all have it afterwards."""
     stepped = pooled(tmp_path)
     store = stepped.store
     told: list[PutStatus] = []
@@ -94,7 +94,7 @@ def test_what_is_not_committed_is_acknowledged_but_nobody_sees_it(tmp_path: Path
 
 @pytest.mark.parametrize("asked", ["show_all", "query"])
 def test_who_asks_for_the_end_after_a_receipt_is_shown_it(tmp_path: Path, asked: str) -> None:
-    """Such a question commits first, in the asking thread."""
+    """Such a query commits first, in the calling thread."""
     stepped = pooled(tmp_path)
     assert stepped.store.append(group_of([put(b"x", key="k")])).status.is_stored
     if asked == "query":
@@ -105,7 +105,7 @@ def test_who_asks_for_the_end_after_a_receipt_is_shown_it(tmp_path: Path, asked:
 
 
 def test_consumers_are_woken_by_the_commit_not_by_the_append(tmp_path: Path) -> None:
-    """News of what cannot be read yet would only be asked for in vain."""
+    """A wake-up for unreadable messages would cause pulls in vain."""
     stepped = pooled(tmp_path)
     news: list[tuple[str, int, int]] = []
     stepped.store.on_dispatched.append(news.extend)
@@ -121,11 +121,11 @@ def test_consumers_are_woken_by_the_commit_not_by_the_append(tmp_path: Path) -> 
     stepped.store.close()
 
 
-# ---- when
+# ---- times of commits
 
 
 def test_a_lone_append_is_committed_at_once_and_the_next_one_after_the_interval(tmp_path: Path) -> None:
-    """Few pages wait for the thorough interval since the last commit; while nothing waits the service sleeps."""
+    """Few pages wait for the thorough interval since the last commit; without work the service sleeps."""
     stepped = pooled(tmp_path, mapped_file_size_commit_log=1 << 20)
     store, service = stepped.store, worker(stepped, "commit-log")
     assert not service.woken
@@ -150,7 +150,7 @@ def test_a_lone_append_is_committed_at_once_and_the_next_one_after_the_interval(
 
 @pytest.mark.parametrize("wakes", [True, False])
 def test_enough_pages_wake_the_service_if_told_so(tmp_path: Path, wakes: bool) -> None:
-    """Four pages are committed without waiting for the interval; the setting says whether an append wakes it."""
+    """Four pages are committed without a wait for the interval; the setting decides whether an append wakes it."""
     stepped = pooled(tmp_path, mapped_file_size_commit_log=1 << 20, wake_commit_when_put_message=wakes)
     store, service = stepped.store, worker(stepped, "commit-log")
     append(stepped, b"1")
@@ -168,7 +168,7 @@ def test_enough_pages_wake_the_service_if_told_so(tmp_path: Path, wakes: bool) -
 
 
 def test_a_full_segment_is_committed_at_once_and_its_buffer_is_free_again(tmp_path: Path) -> None:
-    """However few pages wait. One buffer stays with the segment that is appended to."""
+    """Any number of pages is committed. One buffer stays with the segment in use."""
     stepped = pooled(tmp_path, transient_store_pool_size=3)
     assert free(stepped) == 3
     append(stepped, bytes(5000))
@@ -186,7 +186,7 @@ def test_a_full_segment_is_committed_at_once_and_its_buffer_is_free_again(tmp_pa
 
 
 def test_a_real_service_commits_by_itself(tmp_path: Path) -> None:
-    """With threads: appended messages become visible by themselves."""
+    """With threads: appended messages become visible."""
     store = MessageStore(store_config(tmp_path, transient_store_pool_enable=True))
     store.store_host = HOST
     store.open()
@@ -207,7 +207,7 @@ def test_a_real_service_commits_by_itself(tmp_path: Path) -> None:
 
 
 def test_several_segments_behind_are_committed_in_order(tmp_path: Path) -> None:
-    """One call brings all of them to the files, groups across a roll-over and blank ends included."""
+    """One call writes all of them to the files, including groups across a roll-over and blank ends."""
     stepped = pooled(tmp_path)
     sent = [bytes([65 + number]) * 1500 for number in range(20)]
     for at in range(0, 20, 4):
@@ -224,10 +224,10 @@ def test_several_segments_behind_are_committed_in_order(tmp_path: Path) -> None:
 
 
 def test_a_buffer_that_is_used_again_never_shows_what_it_held(tmp_path: Path) -> None:
-    """The blank end of a segment is zeros, whatever the buffer's last segment had there."""
+    """The blank end of a segment is zeros, whatever the buffer held before."""
     stepped = pooled(tmp_path, transient_store_pool_size=2)
     for number in range(8):
-        append(stepped, bytes([200 + number]) * (SEGMENT_BYTES - OVERHEAD - 8))  # fills a segment
+        append(stepped, bytes([200 + number]) * (SEGMENT_BYTES - OVERHEAD - 8))  # it fills a segment
         commit(stepped)
     append(stepped, bytes(10))
     start = stepped.store.appended_offset
@@ -240,7 +240,7 @@ def test_a_buffer_that_is_used_again_never_shows_what_it_held(tmp_path: Path) ->
 
 
 def test_with_no_buffer_left_a_segment_is_written_as_without_a_pool(tmp_path: Path) -> None:
-    """It commits at once, but never before what waits in buffers; the next segment gets a buffer again."""
+    """It commits at once, but only after the bytes in buffers; the next segment gets a buffer again."""
     stepped = pooled(tmp_path, transient_store_pool_size=1)
     store = stepped.store
     append(stepped, bytes(5000))
@@ -262,7 +262,7 @@ def test_with_no_buffer_left_a_segment_is_written_as_without_a_pool(tmp_path: Pa
 
 @pytest.mark.parametrize("append_mode", ["mapped", "written"])
 def test_a_crash_leaves_no_hole_before_a_segment_without_a_buffer(tmp_path: Path, append_mode: str) -> None:
-    """When a group crosses from a buffer into a file, what waits in the buffer is in its file first."""
+    """When a group crosses from a buffer into a file, the buffer's bytes are written first."""
     stepped = pooled(tmp_path / "0", transient_store_pool_size=1, append_mode=append_mode)
     append(stepped, bytes(2000))
     append(stepped, bytes(2000), bytes(1500), bytes(4000))
@@ -294,7 +294,7 @@ def test_a_roll_past_the_buffers_that_fails_leaves_nothing(tmp_path: Path) -> No
 
 
 def test_a_restart_goes_on_in_a_half_full_segment_without_a_buffer(tmp_path: Path) -> None:
-    """Only a new segment is buffered: its buffer has every byte of it."""
+    """Only a new segment is buffered, because its buffer has all of its bytes."""
     stepped = pooled(tmp_path)
     append(stepped, b"1")
     stepped.store.close()
@@ -307,7 +307,7 @@ def test_a_restart_goes_on_in_a_half_full_segment_without_a_buffer(tmp_path: Pat
 
 
 def test_without_a_free_buffer_no_segment_is_made_if_told_so(tmp_path: Path) -> None:
-    """The append is refused in RocketMQ's words, and succeeds when a buffer came back."""
+    """The append is refused in RocketMQ's words, and succeeds once a buffer is free."""
     stepped = pooled(tmp_path, transient_store_pool_size=1, fast_fail_if_no_buffer_in_store_pool=True)
     append(stepped, bytes(5000))
     refused = stepped.store.append(bodies(bytes(5000)))
@@ -329,7 +329,7 @@ def test_without_a_free_buffer_no_segment_is_made_if_told_so(tmp_path: Path) -> 
 def test_a_failed_commit_shows_nothing_refuses_appends_and_is_tried_again(
     tmp_path: Path, kind: type[StoreError]
 ) -> None:
-    """What was acknowledged stays in its buffer and is committed when the disk works again."""
+    """Acknowledged messages stay in their buffer and are committed when the disk works again."""
     disk = Disk()
     stepped = pooled(tmp_path, disk.files)
     service = worker(stepped, "commit-log")
@@ -352,7 +352,7 @@ def test_a_failed_commit_shows_nothing_refuses_appends_and_is_tried_again(
 
 
 def test_a_segment_that_was_written_is_committed_though_the_next_one_failed(tmp_path: Path) -> None:
-    """Every segment counts by itself, and its followers hear of it."""
+    """Every segment counts separately, and its followers are notified."""
     failing = False
 
     def hook(operation: str, path: str) -> None:
@@ -399,7 +399,7 @@ def test_a_stop_tries_ten_times_and_then_is_no_clean_stop(tmp_path: Path) -> Non
 
 
 def test_a_stop_commits_what_a_sick_disk_left(tmp_path: Path) -> None:
-    """The ninth try is as good as the first."""
+    """The ninth attempt works as well as the first."""
     failures = 9
 
     def hook(operation: str, path: str) -> None:
@@ -417,7 +417,7 @@ def test_a_stop_commits_what_a_sick_disk_left(tmp_path: Path) -> None:
 
 
 def test_a_fenced_log_still_commits_what_it_acknowledged(tmp_path: Path) -> None:
-    """A failed sync ends appends, not the way of acknowledged messages to their readers."""
+    """A failed sync ends appends, but acknowledged messages still reach their readers."""
     syncs = True
 
     def hook(operation: str, path: str) -> None:
@@ -438,11 +438,11 @@ def test_a_fenced_log_still_commits_what_it_acknowledged(tmp_path: Path) -> None
     assert stepped.bodies() == [b"1", b"2"]
 
 
-# ---- with the rest of the store
+# ---- together with the rest of the store
 
 
 def test_checksums_are_written_with_the_commit(tmp_path: Path) -> None:
-    """An entry of bytes that a crash takes would speak of other bytes after the next start."""
+    """After the next start, an entry for bytes lost in a crash would cover other bytes."""
     stepped = pooled(tmp_path / "0")
     append(stepped, b"1")
     commit(stepped)
@@ -461,7 +461,7 @@ def test_checksums_are_written_with_the_commit(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_speaks_of_committed_messages_only(tmp_path: Path) -> None:
-    """After a crash the uncommitted ones are gone and their offsets are given to others."""
+    """After a crash uncommitted messages are gone and others get their offsets."""
     stepped = pooled(tmp_path / "0")
     append(stepped, b"1")
     commit(stepped)
@@ -503,7 +503,7 @@ def test_a_deleted_topic_takes_its_uncommitted_messages_along(tmp_path: Path) ->
 
 
 def test_a_commit_that_hangs_keeps_no_append_waiting(tmp_path: Path) -> None:
-    """The disk's work is not done under the append lock."""
+    """The disk's work happens outside the append lock."""
     hangs, go = threading.Event(), threading.Event()
 
     def hook(operation: str, path: str) -> None:

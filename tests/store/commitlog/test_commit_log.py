@@ -34,7 +34,7 @@ OVERHEAD = 91 + len("T")
 
 
 def test_a_record_gets_offsets_time_and_host(tmp_path: Path) -> None:
-    """The stored bytes say where and when they were stored, and by whom."""
+    """The stored bytes contain place, time and host."""
     stepped = Stepped(tmp_path)
     group = group_of([put(b"a", "T", 3), put(b"b", "T", 3), put(b"c", "U", 0)])
     result = stepped.store.append(group)
@@ -54,7 +54,7 @@ def test_a_record_gets_offsets_time_and_host(tmp_path: Path) -> None:
 
 
 def test_queue_offsets_go_on_over_groups_sections_and_restarts(tmp_path: Path) -> None:
-    """Each queue counts for itself, also when a group names a queue twice."""
+    """Each queue counts separately, even if a group names a queue twice."""
     stepped = Stepped(tmp_path)
     sections = [GroupSection("T", 0, 0, 2), GroupSection("T", 1, 2, 1), GroupSection("T", 0, 3, 1)]
     puts = [put(b"1"), put(b"2"), put(b"3", "T", 1), put(b"4")]
@@ -83,7 +83,7 @@ def test_half_and_rolled_back_messages_get_offset_zero_and_move_nothing(tmp_path
 
 
 def test_store_times_never_go_back(tmp_path: Path) -> None:
-    """A wall clock that is set back does not disorder the log."""
+    """A wall clock that is set back does not disturb the order of the log."""
     stepped = Stepped(tmp_path)
     first = stepped.store.append(bodies(b"1")).store_timestamp
     stepped.clock._now_ns -= 3_600_000_000_000
@@ -137,7 +137,7 @@ def test_a_group_is_split_at_a_roll_between_records(tmp_path: Path) -> None:
 
 
 def test_groups_over_the_bound_are_refused_whole(tmp_path: Path) -> None:
-    """Larger than a segment, or than the setting: MESSAGE_ILLEGAL, nothing stored."""
+    """Above a segment's size, or the setting: MESSAGE_ILLEGAL, no record stored."""
     stepped = Stepped(tmp_path)
     largest = SEGMENT_BYTES - BLANK_BYTES_MIN - OVERHEAD
     refused = stepped.store.append(bodies(bytes(largest + 1)))
@@ -151,7 +151,7 @@ def test_groups_over_the_bound_are_refused_whole(tmp_path: Path) -> None:
 
 
 def test_a_record_of_the_other_host_family_is_refused(tmp_path: Path) -> None:
-    """The store's address does not fit into it; the log stays as it was."""
+    """The store's address does not fit into it; the log stays unchanged."""
     stepped = Stepped(tmp_path)
     stepped.store.store_host = bytes(20)
     with pytest.raises(MessageIllegal):
@@ -168,7 +168,7 @@ def test_a_record_of_the_other_host_family_is_refused(tmp_path: Path) -> None:
 def test_both_modes_and_any_grouping_give_the_same_files(
     tmp_path_factory: pytest.TempPathFactory, groups: list[list[tuple[int, int]]]
 ) -> None:
-    """Mapped or written, in the given groups or one record at a time: byte for byte the same log and consume queues."""
+    """Mapped or written, in groups or one record at a time: log and consume queues equal byte for byte."""
     images = []
     for mode, single in (("mapped", False), ("written", False), ("mapped", True)):
         root = tmp_path_factory.mktemp("store")
@@ -192,12 +192,12 @@ def test_both_modes_and_any_grouping_give_the_same_files(
 
 @pytest.mark.parametrize("kind", [StoreFull, DiskError])
 def test_a_failed_write_advances_nothing_and_leaves_nothing(tmp_path: Path, kind: type[StoreFull]) -> None:
-    """The append is refused, the next one takes its place, and no part of the failed one comes back after a crash."""
+    """The append is refused, the next one takes its place, and no part of the failed one returns after a crash."""
     broken = False
 
     def hook(operation: str, path: str) -> None:
         if broken and "commitlog" in path and operation == "write":
-            # Half of it is there already: two records that would be good at their places.
+            # Half of the bytes are there: two records that would be good at their places.
             records = bodies(b"ghost-1", b"ghost-2")
             ghost = group_with_offsets(records, stepped.store.appended_offset)
             with open(path, "r+b") as file:
@@ -223,7 +223,7 @@ def test_a_failed_write_advances_nothing_and_leaves_nothing(tmp_path: Path, kind
 
 
 def group_with_offsets(group: RecordGroup, offset: int) -> bytes:
-    """Return a group's bytes as if it were stored at ``offset``."""
+    """Return a group's bytes as stored at ``offset``."""
     at = offset
     for start, size in zip(group.starts.tolist(), group.sizes.tolist(), strict=True):
         group.buffer[start + 28 : start + 36] = np.frombuffer(at.to_bytes(8, "big"), np.uint8)
@@ -232,7 +232,7 @@ def group_with_offsets(group: RecordGroup, offset: int) -> bytes:
 
 
 def test_zeroing_that_fails_too_is_repeated_before_the_next_append(tmp_path: Path) -> None:
-    """As long as the leftovers cannot be removed, nothing is stored over them."""
+    """Until the leftovers are removed, no record is stored over them."""
     broken: set[str] = set()
 
     def hook(operation: str, path: str) -> None:
@@ -255,7 +255,7 @@ def test_zeroing_that_fails_too_is_repeated_before_the_next_append(tmp_path: Pat
 
 
 def test_a_roll_that_fails_leaves_the_log_where_it_was(tmp_path: Path) -> None:
-    """No next segment: the whole group is refused, smaller ones still fit, and it goes on when space returns."""
+    """Without a next segment the whole group is refused, smaller ones still fit, and it goes on when space returns."""
     full = False
 
     def hook(operation: str, path: str) -> None:
@@ -277,7 +277,7 @@ def test_a_roll_that_fails_leaves_the_log_where_it_was(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_gone_is_an_answer_not_a_crash(tmp_path: Path) -> None:
-    """The files were removed: the roll is refused, the flush fences."""
+    """The files were removed: the roll is refused, the flush fences the log."""
     stepped = Stepped(tmp_path)
     stepped.append(b"x")
     shutil.rmtree(tmp_path / "commitlog")
@@ -302,7 +302,7 @@ def test_reads_outside_the_log_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_next_segment_is_prepared_only_when_it_comes_near(tmp_path: Path) -> None:
-    """A store with little in it reserves one segment, not two."""
+    """A store with little data reserves one segment, not two."""
     stepped = Stepped(tmp_path)
     stepped.append(b"x")
     stepped.runner.run_until_idle()

@@ -1,4 +1,4 @@
-"""Timed flushes of the log, without a waiting send."""
+"""Timed flushes of the log, without sends that wait."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.store.log_fakes import HookedFileSystem, Stepped
 
 
 def syncs(files: HookedFileSystem) -> int:
-    """Count the syncs of segments in use; the allocator syncs a new one under another name."""
+    """Count the syncs of segments in use; the allocator syncs new ones under another name."""
     names = [
         operation
         for operation, path in files.operations
@@ -21,7 +21,7 @@ def syncs(files: HookedFileSystem) -> int:
 
 
 def test_too_few_pages_wait_for_the_thorough_flush(tmp_path: Path) -> None:
-    """Less than four pages are flushed after ten seconds, more after half a second."""
+    """Fewer than four pages are flushed after ten seconds, more after half a second."""
     files = HookedFileSystem()
     stepped = Stepped(tmp_path, files, mapped_file_size_commit_log=1 << 20)
     flush = stepped.store.components.flush
@@ -45,7 +45,7 @@ def test_too_few_pages_wait_for_the_thorough_flush(tmp_path: Path) -> None:
 
 
 def test_a_sleeping_service_is_woken_once_by_the_first_append(tmp_path: Path) -> None:
-    """While it has work it looks every interval; appends do not wake it again."""
+    """While it has work it checks at every interval; appends do not wake it again."""
     stepped = Stepped(tmp_path)
     worker = next(worker for worker in stepped.runner.workers if worker.name == "flush-commit-log")
     stepped.append(b"1")
@@ -61,7 +61,7 @@ def test_a_sleeping_service_is_woken_once_by_the_first_append(tmp_path: Path) ->
 
 
 def test_a_full_segment_is_flushed_and_given_back(tmp_path: Path) -> None:
-    """A roll-over flushes however few pages there are, and the old segment keeps neither map nor handle."""
+    """A roll-over flushes any number of pages, and the old segment keeps neither map nor handle."""
     stepped = Stepped(tmp_path)
     stepped.append(bytes(5000))
     stepped.append(bytes(5000))
@@ -95,7 +95,7 @@ def test_a_failed_sync_fences_under_async_flush_too(tmp_path: Path) -> None:
 
 
 def test_a_removed_directory_of_checksums_does_not_keep_the_flush(tmp_path: Path) -> None:
-    """It is made again; the flush comes in its time, as was promised."""
+    """It is created again; the flush happens at its promised time."""
     stepped = Stepped(tmp_path)
     shutil.rmtree(tmp_path / "checksums")
     stepped.append(bytes(4 * 4096 // 5))
@@ -108,7 +108,7 @@ def test_a_removed_directory_of_checksums_does_not_keep_the_flush(tmp_path: Path
 
 @pytest.mark.parametrize("error", [DiskError("sick"), FileNotFoundError("gone"), OSError("odd")])
 def test_checksums_come_after_the_flush_and_what_fails_there_is_reported(tmp_path: Path, error: Exception) -> None:
-    """The flush was promised, checksums are for speed: they neither keep it nor hide it."""
+    """The flush was promised, checksums are for speed: they neither delay nor hide it."""
 
     def hook(operation: str, path: str) -> None:
         if "checksums/" in path:

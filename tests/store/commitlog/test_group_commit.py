@@ -33,7 +33,7 @@ def ignore(status: PutStatus) -> None:
     )
 )
 def test_every_waiter_leaves_once_by_its_offset_or_its_own_deadline(steps: list[tuple[str, int, int]]) -> None:
-    """Against a plain list: release takes all offsets reached, expire all deadlines passed, and memory follows."""
+    """As in a plain list: release takes all offsets reached, expire all deadlines passed, and memory follows."""
     waiters, model, left = Waiters(), dict[int, tuple[int, int]](), list[int]()
     for number, (kind, first, second) in enumerate(steps):
         if kind == "add":
@@ -60,7 +60,7 @@ def test_every_waiter_leaves_once_by_its_offset_or_its_own_deadline(steps: list[
 
 
 def test_too_many_waiters_are_an_answer() -> None:
-    """Beyond the bound no waiter is accepted."""
+    """Above the bound no waiter is accepted."""
     waiters = Waiters(count_max=1)
     assert waiters.add(1, 1, ignore)
     assert not waiters.add(1, 1, ignore)
@@ -113,7 +113,7 @@ def test_who_does_not_wait_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_each_waiter_has_a_deadline_of_its_own(tmp_path: Path) -> None:
-    """While no sync ends, each gets FLUSH_DISK_TIMEOUT five seconds after it began to wait, not later."""
+    """While no sync ends, each gets FLUSH_DISK_TIMEOUT five seconds after its wait began, not later."""
     stepped, commit = sync_store(tmp_path)
     told: Told = []
     first = stepped.append(b"1")
@@ -133,7 +133,7 @@ def test_each_waiter_has_a_deadline_of_its_own(tmp_path: Path) -> None:
 
 
 def test_after_a_failed_sync_nothing_is_acknowledged_and_reads_go_on(tmp_path: Path) -> None:
-    """Waiters, later acknowledgements and appends are refused with the cause; messages can still be read."""
+    """Waiters, later acknowledgements and appends are refused with the cause; messages stay readable."""
     broken = False
 
     def hook(operation: str, path: str) -> None:
@@ -166,7 +166,7 @@ def test_after_a_failed_sync_nothing_is_acknowledged_and_reads_go_on(tmp_path: P
 
 
 def test_a_callback_that_raises_does_not_disturb_the_others(tmp_path: Path) -> None:
-    """Later ones get their answers as well."""
+    """The later ones get their answers as well."""
     stepped, commit = sync_store(tmp_path)
     told: Told = []
     first, second = stepped.append(b"1"), stepped.append(b"2")
@@ -183,7 +183,7 @@ def test_a_callback_that_raises_does_not_disturb_the_others(tmp_path: Path) -> N
 
 
 def test_deadlines_pass_while_a_sync_hangs(tmp_path: Path) -> None:
-    """With real threads: the sync does not return, and the waiter still gets its answer."""
+    """With real threads: the sync does not return, and the waiter gets its answer."""
     go, told = threading.Event(), threading.Event()
 
     def hook(operation: str, path: str) -> None:

@@ -13,7 +13,7 @@ from tests.store.log_fakes import SEGMENT_BYTES, Stepped, group_of, put
 
 
 def test_groups_read_again_have_the_columns_of_the_append(tmp_path: Path) -> None:
-    """From every boundary, over segment ends, the same records with the same columns come back."""
+    """From every boundary and across segment ends the same records with the same columns return."""
     stepped = Stepped(tmp_path)
     appended = []
     for number in range(40):
@@ -36,7 +36,7 @@ def test_groups_read_again_have_the_columns_of_the_append(tmp_path: Path) -> Non
 
 
 def test_a_record_larger_than_a_slice_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Slices are a matter of speed only."""
+    """The size of slices affects speed only."""
     monkeypatch.setattr(log_reader, "SLICE_BYTES", 256)
     stepped = Stepped(tmp_path)
     end = stepped.append(b"1", bytes(1000), b"2", bytes(100))
@@ -46,7 +46,7 @@ def test_a_record_larger_than_a_slice_is_read_whole(tmp_path: Path, monkeypatch:
 
 
 def test_damage_raises_and_known_damage_is_skipped(tmp_path: Path) -> None:
-    """What is before the damage is yielded first; a range on the list is stepped over."""
+    """Records before the damage are yielded first; a listed range is skipped."""
     stepped = Stepped(tmp_path)
     ends = [stepped.append(b"1"), stepped.append(b"2"), stepped.append(b"3")]
     log = stepped.store.log

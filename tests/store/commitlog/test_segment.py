@@ -1,4 +1,4 @@
-"""How bytes get into a segment: through a map, by writes, into a buffer."""
+"""How bytes reach a segment: through a map, by writes, into a buffer."""
 
 import errno
 import json
@@ -34,7 +34,7 @@ class TellingMap(OsMappedFile):
 
 
 class TellingFile(OsFile):
-    """Notes each store and write; ``fails`` raises for a write what the disk answers."""
+    """Records each store and write; ``fails`` raises the disk's error for a write."""
 
     calls: list[Call]
     fails: Callable[[int], None]
@@ -119,7 +119,7 @@ def test_a_write_that_fails_is_the_disks_error_in_mapped_mode_too(
 
 
 def test_a_buffer_is_filled_without_a_touch_of_the_file(tmp_path: Path) -> None:
-    """It is memory of the process; ``commit`` writes it."""
+    """The buffer is memory of the process; ``commit`` writes it."""
     files = TellingFileSystem()
     segment = segment_on(files, tmp_path)
     segment.open(mapped=True, buffer=WriteBuffer(np.zeros(SEGMENT_BYTES, np.uint8)))
@@ -134,7 +134,7 @@ def test_a_buffer_is_filled_without_a_touch_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_page_that_stalls_does_not_stop_other_threads() -> None:
-    """Real pages, held back by userfaultfd until another thread, which needs the GIL for that, gives them free."""
+    """Real pages are held back by userfaultfd until another thread, which needs the GIL, releases them."""
     if not os.path.isdir("/dev/shm"):
         pytest.skip("no tmpfs at /dev/shm")
     path = f"/dev/shm/pocketmq-held-page-{os.getpid()}"

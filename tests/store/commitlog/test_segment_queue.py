@@ -34,7 +34,7 @@ def test_segments_are_found_by_offset(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_size_is_refused_with_both_sizes_and_the_setting(tmp_path: Path) -> None:
-    """The message says what to set; the file is as it was."""
+    """The message names the setting; the file stays unchanged."""
     queue = queue_of(tmp_path, 0, size=1000)
     with pytest.raises(SegmentSizeMismatch) as caught:
         queue.load()
@@ -44,13 +44,13 @@ def test_a_file_of_another_size_is_refused_with_both_sizes_and_the_setting(tmp_p
 
 
 def test_a_missing_file_in_between_is_refused(tmp_path: Path) -> None:
-    """A gap between segments is named."""
+    """The error names the gap between segments."""
     with pytest.raises(CorruptStore, match="between offsets 4096 and 8192"):
         queue_of(tmp_path, 0, 8192).load()
 
 
 def test_foreign_names_and_an_empty_last_file_are_ignored(tmp_path: Path) -> None:
-    """What is no segment does not disturb."""
+    """Files that are no segments have no effect."""
     queue = queue_of(tmp_path, 0)
     (tmp_path / (segment_name(4096) + ".allocating")).write_bytes(b"x")
     (tmp_path / "notes.txt").write_bytes(b"x")
@@ -60,7 +60,7 @@ def test_foreign_names_and_an_empty_last_file_are_ignored(tmp_path: Path) -> Non
 
 
 def test_reading_handles_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one opened longest ago is closed, and opens again when it is read."""
+    """The handle opened longest ago is closed, and reopened when it is read."""
     monkeypatch.setattr(segment_queue, "READ_HANDLES_MAX", 2)
     queue = queue_of(tmp_path, 0, 4096, 8192)
     queue.load()

@@ -1,4 +1,4 @@
-"""The write-buffer pool, and what it asks of the machine's memory."""
+"""The write-buffer pool, and its demands on the machine's memory."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ BUFFER_BYTES = 8192
 
 
 class FakeMemory:
-    """A machine that locks so many arrays and has so much memory."""
+    """A machine that locks a number of arrays and has a size of memory."""
 
     def __init__(self, locks_max: int = 99, free: int | None = None) -> None:
         self.locks_max = locks_max
@@ -53,7 +53,7 @@ def pool_of(size: int, memory: FakeMemory | None = None) -> tuple[WriteBufferPoo
 
 
 def test_buffers_are_lent_until_none_is_left_and_come_back() -> None:
-    """Every borrower has one of its own; the one returned last is lent next; without any the answer is None."""
+    """Each borrower has its own buffer; the last one returned is lent next; without any the result is None."""
     pool, _, _ = pool_of(3)
     buffers = [pool.borrow() for _ in range(3)]
     assert (pool.available, pool.borrow()) == (0, None)
@@ -76,7 +76,7 @@ def test_a_buffer_returned_twice_is_our_bug() -> None:
 
 
 def test_few_free_buffers_warn_once_a_second() -> None:
-    """RocketMQ's words below 40 %, and silence in between."""
+    """RocketMQ's words appear below 40 %, at most once a second."""
     pool, log, clock = pool_of(5)
     for _ in range(3):
         pool.borrow()
@@ -90,7 +90,7 @@ def test_few_free_buffers_warn_once_a_second() -> None:
 
 
 def test_all_buffers_are_locked_in_ram_and_the_time_is_reported() -> None:
-    """One event with what was done."""
+    """One event has count and time."""
     memory = FakeMemory()
     pool, log, _ = pool_of(3, memory)
     assert (pool.is_locked, len(memory.locked)) == (True, 3)
@@ -100,7 +100,7 @@ def test_all_buffers_are_locked_in_ram_and_the_time_is_reported() -> None:
 
 
 def test_a_machine_that_locks_no_memory_is_reported_once() -> None:
-    """The pool works all the same; the warning has the reason and what to do."""
+    """The pool works unlocked; the warning has the reason and the cure."""
     pool, log, _ = pool_of(3, FakeMemory(locks_max=1))
     assert (pool.is_locked, pool.available) == (False, 3)
     (event,) = log.warning.call_args_list
@@ -110,7 +110,7 @@ def test_a_machine_that_locks_no_memory_is_reported_once() -> None:
 
 
 def test_a_pool_larger_than_the_free_memory_stops_the_start(tmp_path: Path) -> None:
-    """With both numbers, before anything is written."""
+    """The error has both numbers and comes before any write."""
     config = store_config(tmp_path / "store", transient_store_pool_enable=True, transient_store_pool_size=5)
     store = MessageStore(config, memory=FakeMemory(free=5 * 8192 - 1))
     with pytest.raises(ConfigError, match=r"transient_store_pool_size=5 .* 40960 bytes of RAM, but 40959 are free"):
@@ -122,7 +122,7 @@ def test_a_pool_larger_than_the_free_memory_stops_the_start(tmp_path: Path) -> N
 
 
 def test_a_closed_pool_holds_no_memory(tmp_path: Path) -> None:
-    """A stopped store has no free buffer, and a new start of the same one has all again."""
+    """A stopped store has no free buffer, and a new start of it has all again."""
     stepped = Stepped(tmp_path, transient_store_pool_enable=True)
     pool = stepped.store.pool
     assert pool is not None
@@ -135,7 +135,7 @@ def test_a_closed_pool_holds_no_memory(tmp_path: Path) -> None:
 
 
 class FilesOf(OsFileSystem):
-    """The kernel's small files, as this machine has them."""
+    """The kernel's small files, as on this machine."""
 
     def __init__(self, root: Path, contents: Mapping[str, str]) -> None:
         super().__init__()
@@ -164,12 +164,12 @@ class FilesOf(OsFileSystem):
 def test_free_memory_is_what_machine_and_container_leave(
     tmp_path: Path, contents: dict[str, str], free: int | None
 ) -> None:
-    """The smaller of both; None where unknown."""
+    """The smaller of both counts; None where unknown."""
     assert OsMemory(FilesOf(tmp_path, contents)).free_bytes() == free
 
 
 def test_the_real_machine_locks_a_page_or_says_why_not() -> None:
-    """Through the system's own call; unlocking is harmless."""
+    """It uses the system's own call; unlocking is harmless."""
     memory = OsMemory(OsFileSystem())
     array = np.frombuffer(bytearray(3 * 4096), np.uint8)
     refused = 0

@@ -49,7 +49,7 @@ def test_an_entry_is_twenty_big_endian_bytes(tmp_path: Path) -> None:
 
 
 def test_entries_are_read_from_memory_and_from_files(tmp_path: Path) -> None:
-    """A read gives the same entries before a write, after it, after the tail was given back, and across both."""
+    """A read gives the same entries before a write, after it, after the tail's memory is released, and across both."""
     queue = new_queue(tmp_path)
     rows = rows_from(0, 25)
     queue.put(0, packed(rows))
@@ -65,7 +65,7 @@ def test_entries_are_read_from_memory_and_from_files(tmp_path: Path) -> None:
 
 
 def test_putting_twice_changes_nothing(tmp_path: Path) -> None:
-    """Entries below the end are skipped, and only the new part of an overlapping put is taken."""
+    """Entries below the end are skipped, and only the new part of an overlapping put is added."""
     queue = new_queue(tmp_path)
     rows = rows_from(0, 12)
     assert queue.put(0, packed(rows[:8])) == 8
@@ -102,7 +102,7 @@ def test_a_gap_is_filled_with_blanks_and_logged(tmp_path: Path) -> None:
 
 
 def test_a_gap_longer_than_a_file_restarts_the_queue(tmp_path: Path) -> None:
-    """A wild queue offset costs no memory: the queue goes on there, and an event says that what was before is lost."""
+    """A wild queue offset costs no memory: the queue continues there, and an event reports the lost entries."""
     log = CapturedLog()
     queue = new_queue(tmp_path, log=log)
     queue.put(0, packed(rows_from(0, 2)))
@@ -128,7 +128,7 @@ def test_load_finds_the_last_entry(tmp_path: Path, count: int) -> None:
 
 @pytest.mark.parametrize("kept", [0, 1, 9, 10, 11, 20, 33, 34, 35])
 def test_truncation_leaves_what_a_shorter_run_would_have_written(tmp_path: Path, kept: int) -> None:
-    """After a truncation the directory has the files and bytes of a queue that ended there, and can go on."""
+    """After a truncation the directory equals that of a queue that ended there, and the queue can continue."""
     queue = new_queue(tmp_path / "a")
     queue.put(0, packed(rows_from(0, 35)))
     queue.write()
@@ -163,7 +163,7 @@ def test_lost_pages_do_not_hide_behind_good_ones(tmp_path: Path) -> None:
 
 
 def test_an_entry_out_of_order_ends_the_queue(tmp_path: Path) -> None:
-    """Load keeps the entries before one that points backwards, and says so."""
+    """Load keeps the entries before one that points backwards, and reports it."""
     queue = new_queue(tmp_path)
     rows = rows_from(0, 8)
     rows[7] = (50, 90, 0)
@@ -178,7 +178,7 @@ def test_an_entry_out_of_order_ends_the_queue(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "size"), [("0" * 20, 60), ("x", 200), (f"{33:020d}", 200)])
 def test_foreign_files_are_refused(tmp_path: Path, name: str, size: int) -> None:
-    """A file of another size or with another kind of name stops the load with its path."""
+    """A file of another size or kind of name stops the load with its path."""
     directory = tmp_path / "T" / "3"
     directory.mkdir(parents=True)
     (directory / name).write_bytes(bytes(size))
@@ -215,7 +215,7 @@ def test_the_min_offset_follows_the_log(tmp_path: Path, log_min: int, expected: 
 
 
 def test_blanks_in_the_middle_do_not_move_the_min_offset_too_far(tmp_path: Path) -> None:
-    """A gap of blanks says nothing about what the log holds."""
+    """A gap of blanks does not show which records the log holds."""
     queue = new_queue(tmp_path)
     queue.put(0, packed(rows_from(0, 2)))
     queue.put(8, packed(rows_from(8, 2)))
@@ -239,7 +239,7 @@ Step = tuple[str, int]
     )
 )
 def test_a_queue_behaves_as_a_list(tmp_path_factory: pytest.TempPathFactory, steps: list[Step]) -> None:
-    """Whatever is put, written, given back, lost by a crash or cut off, the queue reads as a list does."""
+    """Whatever is put, written, released, lost by a crash or cut off, the queue reads like a list."""
     root = tmp_path_factory.mktemp("queue")
     queue = new_queue(root)
     model: list[Row] = []

@@ -1,4 +1,4 @@
-"""What a consumer gets, against a loop that does it entry by entry; and offsets by time."""
+"""The answers to a consumer, compared with a loop that goes entry by entry; and offsets by time."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def queue_of(log: MemoryLog, queue_id: int = 0, root: str = "/nowhere") -> Consu
 def naive_get(
     queue: ConsumeQueue, log: MemoryLog, offset: int, max_messages: int, max_bytes: int, codes: frozenset[int] | None
 ) -> tuple[list[bytes], int]:
-    """Return (records, next offset): the rules, one entry after the other."""
+    """Return (records, next offset) by the rules, one entry after the other."""
     records: list[bytes] = []
     total = 0
     scan = max_messages if codes is None else max(800, max_messages)
@@ -157,7 +157,7 @@ def test_a_queue_that_does_not_exist() -> None:
 
 
 def test_nothing_matched_moves_behind_what_was_scanned() -> None:
-    """A filter that matches nothing looks at 800 entries, and the next offset is behind them."""
+    """A filter without a match scans 800 entries, and the next offset is behind them."""
     log = MemoryLog(segment_bytes=1 << 20)
     log.append([Put(tags="A")] * 1000)
     queue = queue_of(log)
@@ -166,7 +166,7 @@ def test_nothing_matched_moves_behind_what_was_scanned() -> None:
 
 
 def test_removed_records_are_passed() -> None:
-    """Where the log has lost all records asked for, the status says so and the next offset leads on."""
+    """If the log has lost all requested records, the status reports it and the next offset leads on."""
     log = some_log(10)
     queue = queue_of(log)
     log.min_offset = int(queue.read(6, 1)["offset"][0])
@@ -177,7 +177,7 @@ def test_removed_records_are_passed() -> None:
 
 
 def test_records_removed_during_the_read_are_passed() -> None:
-    """Retention that takes the segment between the look and the read gives the same answer, not an error."""
+    """If retention takes the segment between check and read, the answer is the same, not an error."""
     log = some_log(10)
     queue = queue_of(log)
     read_into = log.read_into
@@ -192,7 +192,7 @@ def test_records_removed_during_the_read_are_passed() -> None:
 
 
 def test_records_that_are_there_are_never_passed() -> None:
-    """However often retention takes a segment between the look and the read."""
+    """This holds however often retention takes a segment between check and read."""
     log = some_log(10)
     queue = queue_of(log)
     read_into = log.read_into
@@ -207,7 +207,7 @@ def test_records_that_are_there_are_never_passed() -> None:
 
 
 def test_a_min_offset_that_rises_during_a_get_leads_to_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not to the next file, over messages that are there."""
+    """It does not skip to the next file, over existing messages."""
     log = some_log(10)
     queue = queue_of(log)
     read = ConsumeQueue.read
@@ -222,7 +222,7 @@ def test_a_min_offset_that_rises_during_a_get_leads_to_what_is_left(monkeypatch:
 
 
 def test_a_missing_file_leads_to_the_next(tmp_path: Path) -> None:
-    """Entries that cannot be read: OFFSET_FOUND_NULL and the first offset of the next file."""
+    """Unreadable entries: OFFSET_FOUND_NULL and the first offset of the next file."""
     queue = queue_of(some_log(10), root=str(tmp_path))
     queue.write()
     queue.trim()
@@ -243,7 +243,7 @@ def test_a_record_of_another_size_is_refused() -> None:
 
 
 def test_good_records_before_a_wrong_one_are_given() -> None:
-    """A bad record does not hide the good ones before it: a get ends there, with and without a filter."""
+    """A get ends before a bad record and returns the good ones, with and without a filter."""
     log = some_log(10)
     queue = queue_of(log)
     codes = frozenset(queue.read(0, 10)["tags_code"].tolist())
@@ -271,7 +271,7 @@ def test_blanks_of_a_gap_are_passed() -> None:
     equal=st.booleans(),
 )
 def test_any_gaps_give_the_same_bytes(parts: list[tuple[int, int]], equal: bool) -> None:
-    """Records back to back, near each other and far apart come out back to back."""
+    """Adjacent, near and distant records are returned back to back."""
     log = MemoryLog()
     offsets, sizes = [], []
     for number, (size, gap) in enumerate(parts):
@@ -287,7 +287,7 @@ def test_any_gaps_give_the_same_bytes(parts: list[tuple[int, int]], equal: bool)
 
 
 def test_a_body_belongs_to_its_reader() -> None:
-    """What is returned is private and whole: records can be parsed from it, and writing to it changes nothing else."""
+    """The returned bytes are private and whole: records can be parsed, and a write into them has no other effect."""
     log = some_log(10)
     queue = queue_of(log)
     got = get_message(queue, log, 0, max_messages=10, max_bytes=1 << 20)
@@ -298,7 +298,7 @@ def test_a_body_belongs_to_its_reader() -> None:
 
 @given(steps=st.lists(st.integers(0, 4), min_size=1, max_size=20), ask=st.integers(-10, 90), gone=st.integers(0, 20))
 def test_an_offset_by_time_is_the_nearest(steps: list[int], ask: int, gone: int) -> None:
-    """The first message of exactly that time, else the nearer neighbour, the earlier one when both are as near."""
+    """The first message of exactly that time, else the nearer neighbour, the earlier one if both are equally near."""
     log = MemoryLog(segment_bytes=1 << 20)
     base = log.now_ms
     for number, step in enumerate(steps):
@@ -319,7 +319,7 @@ def test_an_offset_by_time_is_the_nearest(steps: list[int], ask: int, gone: int)
 
 
 def test_offsets_by_time_of_empty_queues() -> None:
-    """No queue gives 0; a queue without messages gives its min offset."""
+    """No queue gives 0; an empty queue gives its min offset."""
     log = MemoryLog()
     assert offset_by_time(None, log, 5) == 0
     queue = queue_of(log)
@@ -330,7 +330,7 @@ def test_offsets_by_time_of_empty_queues() -> None:
 
 @pytest.mark.parametrize(("spare", "count"), [(-1, 3), (0, 4), (1, 4)])
 def test_the_byte_limit_is_exact(spare: int, count: int) -> None:
-    """A record that fills the limit to the byte is taken, one byte less and it is not."""
+    """A record that fills the limit to the byte is returned; with one byte less it is not."""
     log = some_log(8)
     queue = queue_of(log)
     size = int(queue.read(0, 1)["size"][0])

@@ -9,7 +9,7 @@ from pocketmq.store.disk.os_file_system import OsFileSystem
 
 
 def test_few_files_stay_open_and_all_can_be_read(tmp_path: Path) -> None:
-    """More files than the cache holds can be written and read; no more than its limit stay open."""
+    """More files than the limit can be written and read; only the limit's number stays open."""
     cache = FileCache(OsFileSystem(), 3)
     for number in range(10):
         cache.write_at(str(tmp_path / "d" / str(number)), 5, np.full(4, number, np.uint8), 100)
@@ -24,14 +24,14 @@ def test_few_files_stay_open_and_all_can_be_read(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_reads_as_nothing(tmp_path: Path) -> None:
-    """No file: no bytes, no error, and none is created."""
+    """A missing file gives no bytes and no error, and is not created."""
     cache = FileCache(OsFileSystem())
     assert cache.read_at(str(tmp_path / "x"), 0, np.zeros(4, np.uint8)) == 0
     assert list(tmp_path.iterdir()) == []
 
 
 def test_clearing_zeroes_the_rest(tmp_path: Path) -> None:
-    """After a clear the file has its size and zeros from there, for readers that have it open too."""
+    """After a clear the file has its size and zeros from there, also for other readers that have it open."""
     cache = FileCache(OsFileSystem())
     path = str(tmp_path / "x")
     cache.write_at(path, 0, np.full(9000, 7, np.uint8), 10_000)

@@ -22,7 +22,7 @@ from pocketmq.store.errors import (
 
 
 def test_what_is_written_is_read_and_the_end_of_a_file_is_short(tmp_path: Path) -> None:
-    """Reads return what writes left, and fewer bytes only at the end."""
+    """Reads return the written bytes, and fewer only at the end."""
     file = OsFileSystem().open(str(tmp_path / "f"), create=True)
     file.write_at(3, b"abc")
     file.write_at(6, np.frombuffer(b"def", np.uint8))
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_and_the_end_of_a_file_is_short(tmp_path: Path) 
 
 
 def test_short_reads_and_writes_of_the_system_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system call that moves one byte at a time changes nothing for the caller."""
+    """A system call that moves one byte at a time has no visible effect."""
     pwrite, preadv = os.pwrite, os.preadv
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:1], at))
     monkeypatch.setattr(os, "preadv", lambda fd, buffers, at: preadv(fd, [buffers[0][:2]], at))
@@ -96,7 +96,7 @@ def test_replace_leaves_the_whole_new_content(tmp_path: Path) -> None:
 
 
 def test_a_symbolic_link_leads_no_removal_out_of_its_owners_directory(tmp_path: Path) -> None:
-    """Neither the link itself nor what is below it; a store whose own directory is a link still removes what it has."""
+    """The link itself and files below it are refused; a store whose own directory is a link still removes its files."""
     files = OsFileSystem()
     victim = tmp_path / "victim" / "deep"
     victim.mkdir(parents=True)
@@ -197,7 +197,7 @@ def test_a_directory_is_made_again_with_its_name_synced(tmp_path: Path, monkeypa
 
 
 def test_a_missing_file_is_still_a_file_not_found_error(tmp_path: Path) -> None:
-    """One error for callers that expect it and those that do not; it can be printed and copied like the others."""
+    """Both kinds of callers catch it; it can be printed and copied like the others."""
     with pytest.raises(FileNotFoundError, match="No such file") as caught:
         OsFileSystem().read_all(str(tmp_path / "f"))
     error = caught.value

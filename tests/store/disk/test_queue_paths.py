@@ -1,4 +1,4 @@
-"""No topic or queue id leads out of the store: not a peer's, not a record's, not a name's on the disk."""
+"""No topic or queue id leads out of the store: not of a peer, a record, or a name on the disk."""
 
 import os
 import posixpath
@@ -63,7 +63,7 @@ HOSTILE = [("../../../escaped", 0), ("/escaped", 3), ("x\0y", 0), ("..", 1), (""
 @given(st.one_of(st.text(), st.sampled_from(ILLEGAL), st.sampled_from(LEGAL)), st.integers(-2, QUEUE_ID_MAX + 2))
 @example("..", 0)
 def test_a_path_lies_two_levels_below_the_queues_or_there_is_none(topic: str, queue_id: int) -> None:
-    """Whatever the topic is: the path goes back to the same topic and queue id, and a disk can have it."""
+    """For any topic the path converts back to the same topic and queue id, and a disk can have it."""
     try:
         path = queue_directory(ROOT, topic, queue_id)
     except TopicIllegal:
@@ -81,7 +81,7 @@ def test_a_path_lies_two_levels_below_the_queues_or_there_is_none(topic: str, qu
 
 @pytest.mark.parametrize("topic", ILLEGAL)
 def test_what_is_no_directory_is_refused(topic: str) -> None:
-    """By both functions, with a text that can be printed."""
+    """Both functions refuse it with a printable text."""
     with pytest.raises(TopicIllegal) as caught:
         topic_directory(ROOT, topic)
     assert str(caught.value).isprintable()
@@ -92,28 +92,28 @@ def test_what_is_no_directory_is_refused(topic: str) -> None:
 
 @pytest.mark.parametrize("queue_id", IDS)
 def test_a_queue_id_that_no_broker_gives_is_refused(queue_id: int) -> None:
-    """Negative ones, and more than any topic has."""
+    """Negative ids, and ids above a topic's limit."""
     with pytest.raises(TopicIllegal, match="queue id"):
         queue_directory(ROOT, "T", queue_id)
 
 
 @pytest.mark.parametrize("topic", LEGAL)
 def test_topics_of_real_stores_stay_legal(topic: str, tmp_path: Path) -> None:
-    """RocketMQ's own, those of groups, clusters and brokers: the disk takes each of them."""
+    """RocketMQ's own, those of groups, clusters and brokers: the disk accepts each of them."""
     OsFileSystem().make_dirs(queue_directory(str(tmp_path), topic, QUEUE_ID_MAX))
 
 
 @pytest.mark.parametrize("name", ["", "00", "01", "-1", "+1", "1 ", "²", "٣", "1_0", "9999999999", "x"])
 def test_a_directory_with_another_name_is_no_queue(name: str) -> None:
-    """Only the name that this store would give: two directories never stand for one queue."""
+    """Only this store's own names count: two directories never stand for one queue."""
     assert queue_id_of(name) is None
 
 
-# ---- a log that holds such records
+# ---- a log with such records
 
 
 def hostile_log(master: Stepped) -> None:
-    """Append messages of T with illegal records before, between and behind them, each sound by itself."""
+    """Append messages of T with illegal records before, between and behind them, each valid by itself."""
     store = master.store
     for number in range(3):
         store.append(group_of([put(b"%d" % number, "T", key=f"k{number}")]))
@@ -123,7 +123,7 @@ def hostile_log(master: Stepped) -> None:
 
 
 def place(tmp_path: Path, name: str) -> Path:
-    """Return where a store shall be, so deep that ``../../..`` stays in the test's directory."""
+    """Return a path for the store so deep that ``../../..`` stays in the test's directory."""
     root = tmp_path / "1" / "2" / name
     root.parent.mkdir(parents=True, exist_ok=True)
     return root
@@ -146,7 +146,7 @@ def check(stepped: Stepped, skipped: list[tuple[str, int]]) -> None:
     """The messages of T can be read and are on the disk, all else was skipped and logged once; the store continues."""
     assert stepped.bodies("T", 0) == [b"0", b"1", b"2"]
     assert stepped.bodies("T", 1) == [b"last"] * 3
-    for _ in range(3):  # every worker, retention and checkpoint among them
+    for _ in range(3):  # every worker, including retention and checkpoint
         stepped.clock.advance_ms(120_000)
         stepped.runner.run_until_idle()
     assert queues_on_disk(stepped.root) == ["T/0", "T/1"]
@@ -157,7 +157,7 @@ def check(stepped: Stepped, skipped: list[tuple[str, int]]) -> None:
 
 @pytest.mark.parametrize("piece_bytes", [100, 1 << 20])
 def test_a_slave_skips_illegal_records_of_a_copied_log(tmp_path: Path, piece_bytes: int) -> None:
-    """Its threads go on, nothing is made outside the store, and the next start finds the same."""
+    """Its threads go on, no file is made outside the store, and the next start finds the same."""
     master = Stepped(place(tmp_path, "master"))
     hostile_log(master)
     root = place(tmp_path, "slave")
@@ -182,7 +182,7 @@ def test_a_slave_skips_illegal_records_of_a_copied_log(tmp_path: Path, piece_byt
 
 @pytest.mark.parametrize("queue_offset", [-(1 << 63), -1, 1 << 58, 1 << 62, (1 << 63) - 1])
 def test_a_queue_offset_that_no_queue_reaches_is_skipped(tmp_path: Path, queue_offset: int) -> None:
-    """A file named after it would keep the store from opening, and old files from going."""
+    """A file named after it would prevent the store from opening, and old files from removal."""
     master = Stepped(tmp_path / "master")
     for topic in ("T", "E", "Z"):
         master.append(b"x", topic=topic)
@@ -207,7 +207,7 @@ def test_a_queue_offset_that_no_queue_reaches_is_skipped(tmp_path: Path, queue_o
 
 @pytest.mark.parametrize("parts", [("commitlog",), ("commitlog", "checksums")])
 def test_a_log_taken_over_is_recovered_without_its_illegal_records(tmp_path: Path, parts: tuple[str, ...]) -> None:
-    """A backup without its queues: they are built of what is legal, twice with the same result."""
+    """A backup without its queues: they are built from legal records, twice with the same result."""
     master = Stepped(place(tmp_path, "master"))
     hostile_log(master)
     master.write_checksums()
@@ -233,7 +233,7 @@ def test_a_log_taken_over_is_recovered_without_its_illegal_records(tmp_path: Pat
 
 
 def test_the_offline_tools_tell_of_illegal_records_and_write_nowhere_else(tmp_path: Path) -> None:
-    """Verify says so in words, repair and copy leave them out of the queues and say so."""
+    """Verify lists them; repair and copy leave them out of the queues and report it."""
     master = Stepped(place(tmp_path, "master"))
     hostile_log(master)
     root = place(tmp_path, "taken")
@@ -269,7 +269,7 @@ def test_the_offline_tools_tell_of_illegal_records_and_write_nowhere_else(tmp_pa
 
 
 def test_directories_that_are_no_queues_are_left_alone(tmp_path: Path) -> None:
-    """An earlier version, or an operator, may have left them among the queues."""
+    """An earlier version, or an operator, may have created them among the queues."""
     stepped = Stepped(tmp_path)
     stepped.append(b"x")
     stepped.store.close()
@@ -300,7 +300,7 @@ def test_more_illegal_queues_than_anybody_reads_are_told_once_together(tmp_path:
 
 
 def test_no_topic_outside_the_store_is_deleted(tmp_path: Path) -> None:
-    """Refused before anything is noted, in both ways to delete one."""
+    """Both ways of deletion refuse before they record the deletion."""
     stepped = Stepped(place(tmp_path, "s"))
     victim = tmp_path / "victim"
     victim.mkdir()

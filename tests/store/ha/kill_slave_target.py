@@ -1,4 +1,4 @@
-"""A slave in a process of its own, to be killed: follows the HA port given, until the end.
+"""A slave in its own process, to be killed: it follows the given HA port until the end.
 
 Usage: python -m tests.store.ha.kill_slave_target DIRECTORY PORT
 """
@@ -32,7 +32,7 @@ def main(directory: str, port: str) -> None:
         HaEnvironment(store, state, "C", "b", clock, runner, log),
         lambda: f"127.0.0.1:{port}",
         broker_id=1,
-        on_reopen=lambda: os._exit(3),  # a log that must be cut: there is no reason for it here
+        on_reopen=lambda: os._exit(3),  # a log that must be cut: the test gives no reason for it
     )
     slave.start()
     threading.Event().wait()

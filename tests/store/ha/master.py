@@ -32,7 +32,7 @@ class Master(Stepped):
             self.runner.step_all()
 
     def slave(self, peer: str = "10.0.0.2:5000", window_bytes: int = 64 << 10, **hello: object) -> ScriptedSlave:
-        """Let a slave connect, say its hello and take the answer."""
+        """Connect a slave, send its hello and receive the answer."""
         slave = ScriptedSlave(self.listener, peer, window_bytes)
         slave.hello(**hello)
         self.settle()
@@ -40,7 +40,7 @@ class Master(Stepped):
         return slave
 
     def following(self, peer: str = "10.0.0.2:5000", window_bytes: int = 64 << 10, **hello: object) -> ScriptedSlave:
-        """Let a slave follow: it has agreed on its start and received what there is."""
+        """Return a slave that follows: it has agreed on its start and received the log."""
         slave = self.slave(peer, window_bytes, **hello)
         assert slave.welcome is not None, slave.refused
         slave.ack(slave.welcome.start_offset)

@@ -56,7 +56,7 @@ class PumpedTransport(MemoryTransport):
 
 
 class PumpedListener(MemoryListener):
-    """A port whose owner blocks in ``accept``: meanwhile ``pump(wait_ms)`` lets the others work."""
+    """A port whose owner blocks in ``accept``; meanwhile ``pump(wait_ms)`` lets the others work."""
 
     pump: Callable[[float], None] | None = None
 
@@ -96,7 +96,7 @@ class Network:
 
 
 class Node:
-    """One node, restarted as often as a test wants."""
+    """One node, which a test may restart any number of times."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class Node:
         self.open()
 
     def kill(self) -> None:
-        """Die as by ``kill -9``: what the page cache has is there, nothing is tidied up."""
+        """Die as by ``kill -9``: the page cache survives, no file is closed."""
         survivor = self.root.with_name(self.root.name + ".killed")
         shutil.copytree(self.root, survivor)
         self.close()
@@ -200,12 +200,12 @@ class Node:
         survivor.rename(self.root)
 
     def remember_disk(self) -> None:
-        """What is on the disk now is what a later ``lose_power`` finds, but for ha.json, which is always durable."""
+        """Take the present disk for a later ``lose_power``, except for ha.json, which is always durable."""
         shutil.rmtree(self._durable, ignore_errors=True)
         shutil.copytree(self.root, self._durable)
 
     def lose_power(self) -> None:
-        """Die and lose what was written since ``remember_disk``; the machine reboots."""
+        """Die and lose everything written since ``remember_disk``; the machine reboots."""
         state = (self.root / "pocketmq" / "ha.json").read_bytes()
         self.close()
         shutil.rmtree(self.root)
@@ -218,7 +218,7 @@ class Node:
         return self.root.with_name(self.root.name + ".durable")
 
     def send(self, *texts: bytes) -> int:
-        """Append one group and acknowledge it; its status comes into ``statuses``."""
+        """Append one group and acknowledge it; ``statuses`` gets its status."""
         result = self.store.append(bodies(*texts))
         assert result.status.is_stored, result
         self.store.acknowledge(result.end_offset, True, self.statuses.append)
@@ -237,7 +237,7 @@ class Node:
 
 
 def drive(*nodes: Node, rounds: int = 12) -> None:
-    """Let the workers of every node take ``rounds`` steps; all but the checkpoint, which syncs the whole disk."""
+    """Let the workers of every node take ``rounds`` steps, except for the checkpoint, which syncs the whole disk."""
     for _ in range(rounds):
         for node in nodes:
             for worker in list(node.runner.workers):

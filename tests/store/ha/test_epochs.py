@@ -1,4 +1,4 @@
-"""The epoch table finds out how far two logs are the same, and never says more."""
+"""The epoch table finds how far two logs are equal, and never claims more."""
 
 import itertools
 
@@ -30,7 +30,7 @@ class Node:
         self.table = self.table.cut(len(self.log)).opened(Epoch(number, owner, len(self.log)))
 
     def follow(self, master: "Node", count: int) -> None:
-        """Cut to what is common, then copy ``count`` bytes, as a slave does."""
+        """Cut to the common part, then copy ``count`` bytes, as a slave does."""
         common = common_end(self.table, len(self.log), master.table, len(master.log)) if self.log else 0
         if common is None:
             return
@@ -52,7 +52,7 @@ steps = st.lists(
 
 @given(steps)
 def test_what_is_called_common_is_the_same(actions: list[tuple[str, int, int, int]]) -> None:
-    """Whatever nodes opened, wrote, copied and lost: below the common end their logs agree, byte for byte."""
+    """Whatever nodes opened, wrote, copied and lost: below the common end their logs are equal byte for byte."""
     nodes = [Node() for _ in range(3)]
     runs = itertools.count(1)
     leader = [""] * 3
@@ -79,7 +79,7 @@ def test_what_is_called_common_is_the_same(actions: list[tuple[str, int, int, in
 
 
 def test_a_follower_that_has_everything_shares_everything() -> None:
-    """A slave at its master's end is cut nowhere, also after the master has started again."""
+    """A slave at its master's end is not cut, even after the master has restarted."""
     master = table((1, "a", 0), (2, "a2", 100), (3, "a3", 250))
     assert common_end(master, 300, master, 300) == 300
     assert common_end(master.cut(120), 120, master, 300) == 120
@@ -102,7 +102,7 @@ def test_equal_numbers_of_two_owners_are_not_the_same_epoch() -> None:
 
 
 def test_entries_behind_the_end_say_nothing() -> None:
-    """After a power loss a table may name epochs that the log lost: they do not count."""
+    """After a power loss a table may name epochs that the log lost; they do not count."""
     durable = table((1, "a", 0), (2, "a2", 500))
     assert common_end(durable, 450, durable, 600) == 450
     assert durable.cut(499) == table((1, "a", 0))
@@ -110,7 +110,7 @@ def test_entries_behind_the_end_say_nothing() -> None:
 
 
 def test_a_table_is_bounded() -> None:
-    """The oldest entry goes when there are too many; a peer's table that is longer is refused."""
+    """The oldest entry is dropped when there are too many; a longer table of a peer is refused."""
     rows = [(number, "a", number) for number in range(1, EPOCHS_MAX + 1)]
     full = table(*rows)
     assert full.opened(Epoch(9999, "b", 9999)).entries[0].number == 2
@@ -136,14 +136,14 @@ def test_a_table_is_bounded() -> None:
     ],
 )
 def test_what_is_no_table_is_refused(rows: object) -> None:
-    """A stranger's epochs are checked: numbers grow, offsets do not fall, names are short."""
+    """Epochs of a stranger are checked: numbers grow, offsets do not fall, names are short."""
     with pytest.raises(BadEpochs):
         EpochTable.from_rows(rows)
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), max_size=10))
 def test_rows_round_trip(pairs: list[tuple[int, int]]) -> None:
-    """What ``to_rows`` writes ``from_rows`` reads."""
+    """``from_rows`` reads the output of ``to_rows``."""
     numbers = sorted({number for number, _ in pairs})
     starts = sorted(start for _, start in pairs)
     made = table(*((number, f"o{number}", start) for number, start in zip(numbers, starts, strict=False)))

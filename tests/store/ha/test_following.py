@@ -1,4 +1,4 @@
-"""What a slave makes of a WELCOME: it cuts only what differs, and nothing that was confirmed."""
+"""A slave's reaction to a WELCOME: it cuts only differing bytes, and no confirmed ones."""
 
 import msgspec
 import pytest
@@ -50,7 +50,7 @@ def view_of(epochs: EpochTable, end: int, confirmed_offset: int = 0, accept_loss
 def test_nothing_confirmed_is_cut(
     mine: list[int], theirs: list[int], shared: int, end: int, more: int, confirmed: int, accept_loss: bool
 ) -> None:
-    """Whatever the two histories are: a decision keeps what is common and confirmed, unless loss was accepted."""
+    """For any two histories, a decision keeps the common and confirmed part, unless loss was accepted."""
     both = mine[:shared]
     my_table = table(mine, "a")
     rest = [start for start in theirs if not both or start >= both[-1]]
@@ -82,7 +82,7 @@ def test_nothing_confirmed_is_cut(
 
 
 def test_a_master_that_is_wrong_about_the_start_is_not_believed() -> None:
-    """A start below or above what is common is refused: it would cost bytes, or leave others' bytes."""
+    """A start below or above the common part is refused: it would cost bytes, or leave foreign ones."""
     epochs = table([0, 300], "a")
     for start in (0, 299, 350):
         with pytest.raises(WelcomeRefused, match="continue at"):
@@ -91,7 +91,7 @@ def test_a_master_that_is_wrong_about_the_start_is_not_believed() -> None:
 
 
 def test_an_empty_slave_starts_where_the_master_begins_and_nowhere_else() -> None:
-    """The start must be the master's first byte, on the border of a segment."""
+    """The start must be the master's first byte, at the border of a segment."""
     epochs = table([0, 300], "a")
     empty = view_of(EpochTable(), 0)
     assert judge_welcome(welcome_of(epochs, 400, 200, min_offset=200), empty).step is Step.START_AT
@@ -101,7 +101,7 @@ def test_an_empty_slave_starts_where_the_master_begins_and_nowhere_else() -> Non
 
 
 def test_a_log_behind_the_masters_first_byte_is_given_up_unless_it_was_confirmed() -> None:
-    """Retention was faster: nothing is left to go on from."""
+    """Retention was faster: the slave has no byte left to continue from."""
     epochs = table([0], "a")
     welcome = welcome_of(epochs, 900, 500, min_offset=500)
     decision = judge_welcome(welcome, view_of(epochs, 320, confirmed_offset=320))

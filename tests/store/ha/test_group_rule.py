@@ -1,4 +1,4 @@
-"""What a slave remembers of its master's count of copies, and when a fence ends."""
+"""A slave's record of its master's count of copies, and the end of a fence."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def test_a_fence_ends_with_the_order_to_lead_not_with_the_promise(tmp_path: Path
 
 
 def test_a_state_that_was_removed_is_not_made_again(tmp_path: Path) -> None:
-    """Promises that are forgotten would be broken: the backup shows that there were some."""
+    """Forgotten promises would be broken: the backup shows that there were some."""
     state = state_of(tmp_path)
     state.promise(1_000_000, "b.1")
     (tmp_path / "pocketmq" / "ha.json").unlink()

@@ -18,7 +18,7 @@ TIMEOUT_MS = 3000
 
 
 class Group:
-    """A group transfer with slaves that have what a test says."""
+    """A group transfer with slaves whose offsets a test sets."""
 
     def __init__(self) -> None:
         self.confirmed = 0
@@ -41,7 +41,7 @@ class Group:
 
 
 def test_a_confirmation_serves_all_it_covers() -> None:
-    """Lowest first; the others go on waiting."""
+    """The lowest come first; the others still wait."""
     group = Group()
     for end in (300, 100, 200):
         group.wait(end)
@@ -51,7 +51,7 @@ def test_a_confirmation_serves_all_it_covers() -> None:
 
 
 def test_what_is_confirmed_before_it_is_asked_for_is_answered_at_once() -> None:
-    """A slave can be faster than the thread that sends."""
+    """A slave can be faster than the sending thread."""
     group = Group()
     group.confirmed, group.slave_ok = 100, False
     group.wait(100)
@@ -59,7 +59,7 @@ def test_what_is_confirmed_before_it_is_asked_for_is_answered_at_once() -> None:
 
 
 def test_a_confirmation_between_the_look_and_the_wait_is_not_lost() -> None:
-    """The waiter looks again once it waits."""
+    """The waiter checks again once it waits."""
     group = Group()
     looks = iter([0, 100])
     group.transfer._confirmed = lambda: next(looks)
@@ -68,7 +68,7 @@ def test_a_confirmation_between_the_look_and_the_wait_is_not_lost() -> None:
 
 
 def test_a_fence_between_the_look_and_the_wait_is_not_lost() -> None:
-    """No send keeps waiting for slaves of a replaced master."""
+    """No send goes on waiting for slaves of a replaced master."""
     group = Group()
 
     def fenced_meanwhile(end: int) -> bool:
@@ -106,7 +106,7 @@ def test_each_waiter_times_out_at_its_own_deadline() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "confirm", "pass"]), st.integers(1, 2000)), max_size=60))
 def test_everybody_is_told_once_and_the_watcher_never_oversleeps(steps: list[tuple[str, int]]) -> None:
-    """The watcher runs when it was woken, or its own sleep is over, and at no other time."""
+    """The watcher runs when woken, or when its own sleep is over, and at no other time."""
     group = Group()
     worker = group.runner.workers[0]
     asked: dict[int, tuple[int, int]] = {}
@@ -149,7 +149,7 @@ def test_everybody_is_told_once_and_the_watcher_never_oversleeps(steps: list[tup
 
 
 def test_a_replaced_master_acknowledges_nothing() -> None:
-    """Neither waiting nor new sends are acknowledged, whatever is confirmed."""
+    """Neither waiting nor new sends are acknowledged, whatever slaves confirm."""
     group = Group()
     group.wait(100)
     group.transfer.fence()
@@ -159,7 +159,7 @@ def test_a_replaced_master_acknowledges_nothing() -> None:
 
 
 def test_more_waiters_than_fit_are_told_at_once() -> None:
-    """Full is an answer."""
+    """A full table refuses the next waiter."""
     group = Group()
     group.transfer.waiters._count_max = 1
     group.wait(100)
@@ -168,7 +168,7 @@ def test_more_waiters_than_fit_are_told_at_once() -> None:
 
 
 def test_a_callback_that_raises_stops_no_other() -> None:
-    """It is logged."""
+    """Its error is logged."""
     group = Group()
 
     def fail(status: PutStatus) -> None:
@@ -182,7 +182,7 @@ def test_a_callback_that_raises_stops_no_other() -> None:
 
 
 def test_a_send_after_a_quiet_time_wakes_the_watcher_and_the_next_does_not() -> None:
-    """One in flight must not wake a thread for each send."""
+    """With one message in flight, not every send may wake a thread."""
     group = Group()
     worker = group.runner.workers[0]
     group.wait(100)

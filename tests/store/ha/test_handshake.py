@@ -1,4 +1,4 @@
-"""Who may follow, and from where."""
+"""Which slaves may follow, and from which offset."""
 
 import msgspec
 import pytest
@@ -45,7 +45,7 @@ def refusal_of(hello: Hello, master: MasterView) -> tuple[str, HigherEpoch | Non
 
 
 def test_an_empty_slave_starts_at_the_oldest_byte() -> None:
-    """Not only at the last file."""
+    """It does not start only at the last file."""
     answer = welcome_of(make_hello(), view())
     assert (answer.start_offset, answer.cut_to, answer.restart) == (0, None, False)
     answer = welcome_of(make_hello(), view(min_offset=2048))
@@ -54,7 +54,7 @@ def test_an_empty_slave_starts_at_the_oldest_byte() -> None:
 
 @pytest.mark.parametrize("end", [3000, 4000, 5000])
 def test_a_slave_with_the_same_history_continues_where_it_ends(end: int) -> None:
-    """Also when it has everything."""
+    """So does one that has everything."""
     answer = welcome_of(make_hello(end_offset=end, **SLAVE), view())
     assert (answer.start_offset, answer.common_offset, answer.cut_to, answer.restart) == (end, end, None, False)
 
@@ -67,14 +67,14 @@ def test_a_slave_that_went_on_with_an_old_epoch_is_cut_to_the_common_part() -> N
 
 
 def test_an_old_master_whose_last_epoch_nobody_shares_is_cut_to_where_it_began() -> None:
-    """Epoch 3 was its own, and not that of the promoted one."""
+    """Epoch 3 was its own, not that of the promoted master."""
     rows = [(1, "m.a", 0), (2, "m.b", 1000), (3, "old.x", 2000)]
     answer = welcome_of(make_hello(end_offset=4500, epochs=rows), view())
     assert (answer.common_offset, answer.cut_to) == (2000, 2000)
 
 
 def test_a_slave_below_the_masters_oldest_byte_starts_anew() -> None:
-    """Retention was faster; nothing of it is cut that the master still has."""
+    """Retention was faster; bytes that the master still has are not cut."""
     answer = welcome_of(make_hello(end_offset=3500, **SLAVE), view(min_offset=4096))
     assert (answer.start_offset, answer.common_offset, answer.cut_to, answer.restart) == (4096, 3500, None, True)
 
@@ -97,7 +97,7 @@ def test_a_slave_below_the_masters_oldest_byte_starts_anew() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused_and_fences_nobody(changes: dict[str, object], code: str) -> None:
-    """Each with a code of its own; a stranger cannot talk a master out of its role."""
+    """Each has its own code; a stranger cannot end a master's role."""
     promised = (
         {"promised": (9, "x.y")} if code not in (RefusalCode.LARGER_OFFSET, RefusalCode.PROMISED_TO_OTHER) else {}
     )
@@ -113,12 +113,12 @@ def test_what_does_not_fit_is_refused_and_fences_nobody(changes: dict[str, objec
     ],
 )
 def test_a_slave_that_knows_a_higher_epoch_ends_the_masters_reign(changes: dict[str, object]) -> None:
-    """By a promise or by its table."""
+    """A promise or the table shows it."""
     assert refusal_of(make_hello(**changes), view()) == (RefusalCode.HIGHER_EPOCH, HigherEpoch(9, "s.new"))
 
 
 def test_a_synchronous_group_has_no_more_slaves_than_a_promotion_counts_on() -> None:
-    """One that comes back is no other one."""
+    """A slave that returns does not count as another one."""
     full = view(other_slaves=frozenset({"slave2"}))
     assert refusal_of(make_hello(), full) == (RefusalCode.TOO_MANY_SLAVES, None)
     assert welcome_of(make_hello(), view(other_slaves=frozenset(), slaves_max=1))

@@ -1,4 +1,4 @@
-"""Which slaves a synchronous master counts, and what it does before it counts another one."""
+"""Which slaves a synchronous master counts, and its steps before it counts another one."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def leave(master: Master, slave: ScriptedSlave) -> None:
 
 
 def test_a_slave_that_takes_a_missing_ones_place_gets_an_epoch_that_the_other_lacks(tmp_path: Path) -> None:
-    """It is on disk, and in the answer to the slave, before anything that it confirms counts."""
+    """The epoch is on disk, and in the answer to the slave, before its confirmations count."""
     master = Master(tmp_path)
     old = master.following(node_id="old")
     first = master.send(b"one")
@@ -58,7 +58,7 @@ def test_a_slave_that_takes_a_missing_ones_place_gets_an_epoch_that_the_other_la
 
 
 def test_who_returns_to_its_own_place_needs_no_new_epoch(tmp_path: Path) -> None:
-    """Nor does the first one in a free place."""
+    """The first slave in a free place needs none either."""
     master = Master(tmp_path, total_replicas=3)
     for node_id in ("one", "two", "one", "two"):
         leave(master, master.following(node_id=node_id))
@@ -68,7 +68,7 @@ def test_who_returns_to_its_own_place_needs_no_new_epoch(tmp_path: Path) -> None
 
 
 def test_the_others_must_connect_again_and_get_the_epoch_first(tmp_path: Path) -> None:
-    """No slave has bytes beyond its beginning without it; their places stay theirs."""
+    """No slave has bytes beyond its beginning without it; they keep their places."""
     master = Master(tmp_path, total_replicas=3)
     stays = master.following(node_id="stays")
     leave(master, master.following("10.0.0.3:5000", node_id="leaves"))
@@ -89,7 +89,7 @@ def test_the_others_must_connect_again_and_get_the_epoch_first(tmp_path: Path) -
 
 
 def test_a_slave_is_not_counted_before_the_name_servers_know(tmp_path: Path) -> None:
-    """It gets the log uncounted; once they answer it is asked to connect again, and counts."""
+    """It gets the log uncounted; once the name servers answer it must connect again, and counts."""
     master = Master(tmp_path)
     claims: list[tuple[int, str]] = []
     answers = ["no name server answers", ""]
@@ -131,7 +131,7 @@ def test_a_slave_is_not_counted_before_the_name_servers_know(tmp_path: Path) -> 
 
 
 def test_an_epoch_that_was_only_claimed_is_never_opened_under_another_owner(tmp_path: Path) -> None:
-    """A restart between the claim and the opening goes on behind it: the name servers take that."""
+    """A restart between the claim and the opening continues after it: the name servers accept that."""
     state = state_of(tmp_path)
     state.open_epoch(0)
     number, owner = state.reserve_members()
@@ -144,7 +144,7 @@ def test_an_epoch_that_was_only_claimed_is_never_opened_under_another_owner(tmp_
 
 
 def test_a_slave_far_behind_only_gets_the_log_until_it_is_near(tmp_path: Path) -> None:
-    """Meanwhile the one whose place it takes has all that was confirmed, and may be promoted."""
+    """Meanwhile the absent slave has all confirmed messages, and may be promoted."""
     master = Master(tmp_path, ha_slave_fallbehind_max=4000)
     leave(master, master.following(node_id="old"))
     while master.store.committed_offset < 6000:
@@ -169,7 +169,7 @@ def test_a_slave_far_behind_only_gets_the_log_until_it_is_near(tmp_path: Path) -
 
 
 def test_one_whose_place_would_be_taken_comes_back_in_time(tmp_path: Path) -> None:
-    """The place is its own until the other is counted; the other one goes."""
+    """The place is its own until the other one counts; then the other one must leave."""
     master = Master(tmp_path)
     master.ha.members.claim = lambda number, owner: "silent"
     leave(master, master.following(node_id="old"))
@@ -205,7 +205,7 @@ def test_a_master_that_was_replaced_counts_nobody_new(tmp_path: Path) -> None:
 
 
 def test_another_rule_begins_a_new_set(tmp_path: Path) -> None:
-    """More confirmations from now on: one slave of before has all of them only from the new epoch on."""
+    """Slaves now need more confirmations: an earlier one has all of them only from the new epoch on."""
     master = Master(tmp_path, in_sync_replicas=2, total_replicas=3)
     master.following(node_id="one")
     master.close()
@@ -223,7 +223,7 @@ def test_another_rule_begins_a_new_set(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_was_accepted_begins_a_new_set(tmp_path: Path) -> None:
-    """Those that are not asked any more must learn that, so that they are not promoted later."""
+    """Nodes that are no longer asked must learn it, so that they are not promoted later."""
     state = state_of(tmp_path)
     state.open_epoch(0, rule="2/2")
     state.note_slaves({"one": 5})

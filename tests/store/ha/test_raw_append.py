@@ -26,7 +26,7 @@ from tests.store.log_fakes import (
 
 
 class OldFiles(HookedFileSystem):
-    """A disk whose files were all changed long ago."""
+    """A disk whose files all changed long ago."""
 
     def modified_ms(self, path: str) -> int:
         return 0
@@ -61,7 +61,7 @@ def follow(slave: Stepped, master: Stepped, piece_bytes: int, appender: RawAppen
     for offset, body in stream(master, appender.expected_offset, piece_bytes):
         scratch = bytearray(body)
         appender.take(offset, memoryview(scratch))
-        scratch[:] = bytes(len(scratch))  # the decoder's buffer is used again
+        scratch[:] = bytes(len(scratch))  # the decoder's buffer is reused
         appender.dispatch()
     return appender
 
@@ -96,7 +96,7 @@ def test_log_queues_and_index_are_those_of_the_master(tmp_path: Path, piece_byte
 
 
 def test_the_end_is_always_a_boundary(tmp_path: Path) -> None:
-    """Half a record stays in memory: readers, acknowledgements and a kill never meet it."""
+    """Half a record stays in memory, so readers, acknowledgements and a kill never see it."""
     master, slave = pair(tmp_path)
     ends = [master.append(bytes([65 + at]) * 300) for at in range(3)]
     appender = RawAppender(slave.store, slave.log)
@@ -110,7 +110,7 @@ def test_the_end_is_always_a_boundary(tmp_path: Path) -> None:
 
 
 def test_a_slave_killed_anywhere_recovers_to_a_prefix(tmp_path: Path) -> None:
-    """What ``kill -9`` leaves is a prefix of the master's log, and following goes on from there to the same files."""
+    """``kill -9`` leaves a prefix of the master's log, and following continues from there to the same files."""
     master, slave = pair(tmp_path)
     fill(master, 15)
     whole = master.store.log.read(0, master.store.log.committed_offset)
@@ -211,7 +211,7 @@ def test_what_a_sick_disk_refused_is_appended_later_and_nothing_twice(tmp_path: 
 
 
 def test_a_store_that_takes_no_messages_takes_no_raw_bytes(tmp_path: Path) -> None:
-    """A full disk (warning level) and a failed sync stop a slave's appends too."""
+    """A full disk (warning level) and a failed sync stop a slave's appends, too."""
     master, slave = pair(tmp_path)
     end = master.append(b"x")
     appender = RawAppender(slave.store, slave.log)
@@ -224,7 +224,7 @@ def test_a_store_that_takes_no_messages_takes_no_raw_bytes(tmp_path: Path) -> No
 
 
 def test_damage_that_the_master_kept_is_copied_and_skipped(tmp_path: Path) -> None:
-    """Bytes that are no record keep their offsets on the slave; the messages behind them are dispatched."""
+    """Bytes that are no record keep their offsets on the slave; messages behind them are dispatched."""
     master, slave = pair(tmp_path)
     fill(master, 10)
     log = master.store.log
@@ -253,7 +253,7 @@ def test_damage_that_the_master_kept_is_copied_and_skipped(tmp_path: Path) -> No
 
 
 def test_held_reads_learn_of_raw_messages(tmp_path: Path) -> None:
-    """Dispatch on a slave wakes waiting pulls, as on a master."""
+    """Dispatch on a slave wakes held pulls, as on a master."""
     master, slave = pair(tmp_path)
     told: list[tuple[str, int, int]] = []
     slave.store.on_dispatched.append(told.extend)
@@ -265,7 +265,7 @@ def test_held_reads_learn_of_raw_messages(tmp_path: Path) -> None:
 
 
 def test_checksums_of_raw_groups_speed_up_a_recovery(tmp_path: Path) -> None:
-    """What came from the master is verified by group after a kill, not record by record."""
+    """Bytes from the master are verified by group after a kill, not record by record."""
     master, slave = pair(tmp_path)
     master.append(*[b"x" * 50] * 20)
     follow(slave, master, 1 << 20)
@@ -294,7 +294,7 @@ def test_retention_of_a_slave_is_its_own(tmp_path: Path) -> None:
 
 
 def test_a_group_larger_than_a_frame_waits_in_memory_once(tmp_path: Path) -> None:
-    """A record is as long as it says; the memory it waits in is bounded by it."""
+    """A record's length is in its head; it bounds the memory for its parts."""
     master, slave = pair(tmp_path)
     end = master.append(b"y" * 4000)
     appender = RawAppender(slave.store, slave.log)
@@ -304,4 +304,4 @@ def test_a_group_larger_than_a_frame_waits_in_memory_once(tmp_path: Path) -> Non
     appender.forget_waiting()
     appender.take(0, data.data)
     assert appender.expected_offset == slave.store.log.appended_offset == end
-    assert slave.store.append(bodies(b"z")).status is PutStatus.SERVICE_NOT_AVAILABLE  # nothing of its own
+    assert slave.store.append(bodies(b"z")).status is PutStatus.SERVICE_NOT_AVAILABLE  # no bytes of its own

@@ -1,4 +1,4 @@
-"""A master that lost power asks its slaves for what it lost, and does not lead without an answer."""
+"""A master that lost power asks its slaves for its lost bytes, and does not lead without an answer."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from tests.store.log_fakes import SEGMENT_BYTES
 
 
 class Group:
-    """A master and slaves; ``total_replicas`` follows from their number."""
+    """A master and slaves; their number sets ``total_replicas``."""
 
     def __init__(self, tmp_path: Path, slaves: int = 1, role: str = "SYNC_MASTER", **changes: Any) -> None:
         self.network = Network()
@@ -47,7 +47,7 @@ class Group:
 
 
 def test_what_was_confirmed_comes_back_from_a_slave(tmp_path: Path) -> None:
-    """The master had lost several segments; it opens its epoch behind what the slave held, and both go on."""
+    """The master had lost several segments; it opens its epoch behind the slave's end, and both continue."""
     group = Group(tmp_path)
     group.send(4)
     group.lose_power_behind(30)
@@ -70,7 +70,7 @@ def test_what_was_confirmed_comes_back_from_a_slave(tmp_path: Path) -> None:
 
 
 def test_without_a_slave_the_start_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    """The error names the range and the way out; the log is left as it was, a later start with the slave works."""
+    """The error names the range and the cure; the log stays unchanged, and a later start with the slave works."""
     group = Group(tmp_path)
     group.send(3)
     group.clock.advance_ms(6000)
@@ -90,7 +90,7 @@ def test_without_a_slave_the_start_is_refused_with_what_to_do(tmp_path: Path) ->
 
 
 def test_an_accepted_loss_starts_without_the_slave(tmp_path: Path) -> None:
-    """With ``accept_loss`` the master leads on from its own end, says what that means, and asks no more."""
+    """With ``accept_loss`` the master continues from its own end, logs the consequences, and asks no more."""
     group = Group(tmp_path)
     group.send(3)
     group.lose_power_behind(2)
@@ -105,7 +105,7 @@ def test_an_accepted_loss_starts_without_the_slave(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["killed", "stopped", "never followed"])
 def test_no_slave_is_needed_when_nothing_can_be_lost(tmp_path: Path, case: str) -> None:
-    """A process that was killed on a machine that runs on, a clean stop, a master without slaves: they just start."""
+    """A killed process on a running machine, a clean stop, a master without slaves: they simply start."""
     group = Group(tmp_path, slaves=0 if case == "never followed" else 1, role="ASYNC_MASTER")
     group.send(3)
     group.master.others = ()
@@ -125,7 +125,7 @@ def test_no_slave_is_needed_when_nothing_can_be_lost(tmp_path: Path, case: str) 
 
 @pytest.mark.parametrize("present", [0, 1, 2])
 def test_enough_slaves_must_answer_to_know_everything(tmp_path: Path, present: int) -> None:
-    """With one confirmation out of two slaves both must be asked: either may be the one that confirmed."""
+    """With one confirmation out of two slaves both must answer: either may be the one that confirmed."""
     group = Group(tmp_path, slaves=2)
     group.send(3)
     group.lose_power_behind(2)
@@ -139,7 +139,7 @@ def test_enough_slaves_must_answer_to_know_everything(tmp_path: Path, present: i
 
 
 def test_the_most_advanced_slave_is_asked(tmp_path: Path) -> None:
-    """What only one of two slaves has comes back as well."""
+    """Bytes that only one of two slaves has return as well."""
     group = Group(tmp_path, slaves=2)
     group.send(3)
     group.master.remember_disk()
@@ -159,7 +159,7 @@ def test_the_most_advanced_slave_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_slave_with_the_same_log_is_answer_enough(tmp_path: Path) -> None:
-    """A power loss that took nothing needs a slave to say so, and no bytes."""
+    """A power loss without lost bytes needs a slave's answer, and no bytes."""
     group = Group(tmp_path)
     group.send(3)
     group.master.remember_disk()
@@ -189,7 +189,7 @@ def test_a_hole_in_the_log_is_filled_from_the_slave(tmp_path: Path) -> None:
 
 
 def test_an_old_master_learns_from_its_slave_that_it_was_replaced(tmp_path: Path) -> None:
-    """A slave that has promised a newer epoch fences the master that asks it; it takes nothing and does not lead."""
+    """A slave that promised a newer epoch fences the master that asks it; the master does not lead."""
     group = Group(tmp_path)
     group.send(3)
     group.lose_power_behind(2)

@@ -1,4 +1,4 @@
-"""Who is refused or sent away by a master: strangers, silent ones, slaves that do not belong or start elsewhere."""
+"""Connections that a master refuses or closes: strangers, silent ones, slaves of other groups or with other starts."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ OK = PutStatus.PUT_OK
 def test_a_slave_that_does_not_belong_is_refused_with_one_event(
     tmp_path: Path, hello: dict[str, object], code: str
 ) -> None:
-    """It learns why, and slaves that already follow notice nothing."""
+    """It learns the reason, and following slaves are not affected."""
     master = Master(tmp_path, total_replicas=3)
     slave = master.following()
     wrong = master.slave("10.9.9.9:1", WINDOW_BYTES, node_id="wrong", **hello)
@@ -57,7 +57,7 @@ def test_a_slave_with_a_larger_offset_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_slaves_than_a_promotion_counts_on_are_refused(tmp_path: Path) -> None:
-    """``total_replicas``; an asynchronous master takes more."""
+    """The limit is ``total_replicas``; an asynchronous master accepts more."""
     master = Master(tmp_path / "sync")
     master.following(node_id="one")
     other = master.slave("10.0.0.3:5000", node_id="two")
@@ -82,7 +82,7 @@ def test_more_slaves_than_a_promotion_counts_on_are_refused(tmp_path: Path) -> N
     ],
 )
 def test_a_stranger_is_sent_away_with_one_event(tmp_path: Path, data: bytes) -> None:
-    """Whatever it says; RocketMQ's bare protocol is one of these, unless it is allowed."""
+    """Whatever it sends; RocketMQ's bare protocol is among it, unless allowed."""
     master = Master(tmp_path)
     stranger = ScriptedSlave(master.listener, "203.0.113.9:1")
     stranger.raw(data)
@@ -95,7 +95,7 @@ def test_a_stranger_is_sent_away_with_one_event(tmp_path: Path, data: bytes) -> 
 
 
 def test_a_silent_stranger_is_sent_away_after_five_seconds(tmp_path: Path) -> None:
-    """Also one that says half of what it has to."""
+    """So is one that sends only half of its hello."""
     master = Master(tmp_path)
     silent = ScriptedSlave(master.listener)
     half = ScriptedSlave(master.listener)
@@ -117,7 +117,7 @@ def test_a_silent_stranger_is_sent_away_after_five_seconds(tmp_path: Path) -> No
 
 
 def test_a_crowd_of_strangers_is_bounded(tmp_path: Path) -> None:
-    """More than fit are closed as they come, logged once a second; a slave that follows is served."""
+    """Connections above the limit are closed at once, logged once a second; a slave that follows is served."""
     master = Master(tmp_path)
     slave = master.following()
     strangers = [ScriptedSlave(master.listener) for _ in range(2 * PEERS_MAX)]
@@ -135,7 +135,7 @@ def test_a_crowd_of_strangers_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("offset", [-1, 1])
 def test_an_impossible_acknowledgement_ends_the_connection(tmp_path: Path, offset: int) -> None:
-    """One beyond what was sent confirms nothing, nor does one that goes back."""
+    """One beyond the sent bytes confirms none, nor does one that goes back."""
     master = Master(tmp_path)
     slave = master.following()
     first = master.send(b"one")
@@ -155,7 +155,7 @@ def test_an_impossible_acknowledgement_ends_the_connection(tmp_path: Path, offse
 
 
 def test_a_slave_that_starts_elsewhere_is_sent_away(tmp_path: Path) -> None:
-    """It must agree to exactly the offset of its welcome."""
+    """It must agree to exactly the offset of the welcome."""
     master = Master(tmp_path)
     master.append(b"one")
     slave = master.slave()
@@ -166,7 +166,7 @@ def test_a_slave_that_starts_elsewhere_is_sent_away(tmp_path: Path) -> None:
 
 
 def test_a_connection_that_brings_nothing_is_closed(tmp_path: Path) -> None:
-    """After ``ha_housekeeping_interval``; answers to heartbeats keep it."""
+    """The limit is ``ha_housekeeping_interval``; answers to heartbeats keep the connection."""
     master = Master(tmp_path)
     slave = master.following()
     for _ in range(8):

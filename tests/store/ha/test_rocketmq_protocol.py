@@ -11,7 +11,7 @@ from pocketmq.store.ha.wire import OFFSET_MAX
 
 @given(st.lists(st.integers(0, OFFSET_MAX), max_size=10), st.lists(st.integers(1, 30), max_size=10))
 def test_only_the_newest_whole_report_counts(reports: list[int], cuts: list[int]) -> None:
-    """HAConnection.ReadSocketService takes the last whole eight bytes of what it has read."""
+    """HAConnection.ReadSocketService takes the last whole eight bytes of its input."""
     stream = b"".join(struct.pack(">q", report) for report in reports)
     decoder, taken, fed = ReportDecoder(), list[int](), 0
     for cut in [*cuts, len(stream)]:
@@ -32,7 +32,7 @@ def test_a_frame_begins_with_twelve_bytes() -> None:
 
 
 def test_an_empty_slave_starts_at_the_last_file_as_in_rocketmq() -> None:
-    """Any other at exactly what it reported (HAConnection.WriteSocketService)."""
+    """Any other starts exactly at its reported offset (HAConnection.WriteSocketService)."""
     assert start_offset(0, 2500, 1000) == 2000
     assert start_offset(0, 0, 1000) == 0
     assert start_offset(1, 2500, 1000) == 1

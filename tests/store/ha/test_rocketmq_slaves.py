@@ -1,4 +1,4 @@
-"""Slaves that speak RocketMQ's protocol: they follow, are never counted, and need leave."""
+"""Slaves with RocketMQ's protocol: they follow, are never counted, and need a permission."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def frames(slave: ScriptedSlave) -> list[tuple[int, bytes]]:
 
 
 def test_a_slave_of_rocketmqs_follows_from_the_last_file_and_is_never_counted(tmp_path: Path) -> None:
-    """Frames of 12 + at most 32 KiB, heartbeats with the next offset; SEND_OK never rests on it."""
+    """Frames of 12 + at most 32 KiB, heartbeats with the next offset; SEND_OK never depends on it."""
     master = Master(tmp_path, ha_rocketmq_allowed_slaves="10.0.0.0/24")
     while master.store.committed_offset < 2 * SEGMENT_BYTES:
         master.append(b"a" * 700)
@@ -57,7 +57,7 @@ def test_a_slave_of_rocketmqs_follows_from_the_last_file_and_is_never_counted(tm
 
 @pytest.mark.parametrize("allowed", ["", "10.0.0.8", "2001:db8::/32"])
 def test_rocketmqs_protocol_needs_leave(tmp_path: Path, allowed: str) -> None:
-    """Without it every peer that sends eight bytes would be a slave."""
+    """Otherwise every peer that sends eight bytes would be a slave."""
     master = Master(tmp_path, ha_rocketmq_allowed_slaves=allowed)
     slave = ScriptedSlave(master.listener, "10.0.0.7:5000")
     report(slave, 0)

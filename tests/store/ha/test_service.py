@@ -43,7 +43,7 @@ def test_an_empty_slave_gets_the_whole_log_and_then_every_group(tmp_path: Path) 
 
 
 def test_a_slave_goes_on_where_it_ended(tmp_path: Path) -> None:
-    """And nothing is sent before it has agreed."""
+    """No bytes are sent before it has agreed."""
     master = Master(tmp_path)
     first = master.append(b"one")
     master.append(b"two")
@@ -60,7 +60,7 @@ def test_a_slave_goes_on_where_it_ended(tmp_path: Path) -> None:
 
 
 def test_frames_tell_where_the_master_is(tmp_path: Path) -> None:
-    """Its end, what is confirmed, and its clock."""
+    """They carry its end, the confirmed offset, and its clock."""
     master = Master(tmp_path)
     slave = master.following()
     end = master.append(b"one")
@@ -75,7 +75,7 @@ def test_frames_tell_where_the_master_is(tmp_path: Path) -> None:
 
 
 def test_an_idle_stream_beats(tmp_path: Path) -> None:
-    """Every ``ha_send_heartbeat_interval``, and it carries what is confirmed."""
+    """Every ``ha_send_heartbeat_interval``, with the confirmed offset."""
     master = Master(tmp_path)
     slave = master.following()
     end = master.append(b"one")
@@ -91,7 +91,7 @@ def test_an_idle_stream_beats(tmp_path: Path) -> None:
 
 
 def test_only_committed_bytes_are_sent(tmp_path: Path) -> None:
-    """With a write-buffer pool a slave gets what the commit has written."""
+    """With a write-buffer pool a slave gets the committed bytes."""
     master = Master(tmp_path, transient_store_pool_enable=True, transient_store_pool_size=3)
     slave = master.following()
     master.store.append(bodies(b"one"))
@@ -105,7 +105,7 @@ def test_only_committed_bytes_are_sent(tmp_path: Path) -> None:
 
 
 def test_a_slow_slave_holds_neither_memory_nor_others(tmp_path: Path) -> None:
-    """Its socket takes nothing: the other one is served, and what waits for it stays in the log."""
+    """Its socket accepts no bytes: the other slave is served, and the bytes for this one stay in the log."""
     master = Master(tmp_path, total_replicas=3)
     slow = master.following(window_bytes=600, node_id="slow")
     fast = master.following("10.0.0.3:5000", node_id="fast")
@@ -128,7 +128,7 @@ def test_a_slow_slave_holds_neither_memory_nor_others(tmp_path: Path) -> None:
 
 
 def test_a_slave_that_retention_overtakes_is_sent_away_and_starts_anew(tmp_path: Path) -> None:
-    """One event, and its next hello starts at the oldest byte."""
+    """It causes one event; its next hello starts at the oldest byte."""
     master = Master(tmp_path)
     while master.store.committed_offset < 4 * SEGMENT_BYTES:
         master.append(b"a" * 700)
@@ -166,7 +166,7 @@ def test_a_send_waits_for_one_slave(tmp_path: Path) -> None:
 
 
 def test_without_a_slave_a_send_is_told_so_at_once(tmp_path: Path) -> None:
-    """Before one came, after it left, and while it has not agreed on its start."""
+    """Before a slave came, after it left, and while it has not agreed on its start."""
     master = Master(tmp_path)
     ends = [master.send(b"one")]
     joining = master.slave()
@@ -183,7 +183,7 @@ def test_without_a_slave_a_send_is_told_so_at_once(tmp_path: Path) -> None:
 
 
 def test_a_send_that_does_not_wait_is_not_held_up(tmp_path: Path) -> None:
-    """RocketMQ's WAIT=false; and a master that is asynchronous."""
+    """RocketMQ's WAIT=false, and an asynchronous master."""
     master = Master(tmp_path / "sync")
     end = master.send(b"one", wait=False)
     assert master.told == [(end, OK)]
@@ -201,7 +201,7 @@ def test_a_send_that_does_not_wait_is_not_held_up(tmp_path: Path) -> None:
 
 
 def test_a_silent_slave_costs_each_send_its_own_timeout(tmp_path: Path) -> None:
-    """And the message stays stored."""
+    """The message stays stored."""
     master = Master(tmp_path)
     master.following()
     first = master.send(b"one")
@@ -217,7 +217,7 @@ def test_a_silent_slave_costs_each_send_its_own_timeout(tmp_path: Path) -> None:
 
 
 def test_a_slave_too_far_behind_is_not_waited_for(tmp_path: Path) -> None:
-    """``ha_slave_fallbehind_max``; one event when it falls behind, one when it is back."""
+    """``ha_slave_fallbehind_max``: one event when it falls behind, one when it has caught up."""
     master = Master(tmp_path, ha_slave_fallbehind_max=1000)
     slave = master.following()
 
@@ -248,7 +248,7 @@ def test_a_slave_too_far_behind_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_two_slaves_can_be_asked_for(tmp_path: Path) -> None:
-    """``in_sync_replicas`` 3: the second acknowledgement counts, and one slave alone is not enough to wait for."""
+    """``in_sync_replicas`` 3: the second acknowledgement counts, and a single slave is not enough."""
     master = Master(tmp_path, **THREE)
     first = master.following(node_id="one")
     lonely = master.send(b"zero")
@@ -268,7 +268,7 @@ def test_two_slaves_can_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_confirmations_die_with_their_connection(tmp_path: Path) -> None:
-    """What a slave had that is gone does not help the one that is left to confirm."""
+    """The confirmations of a slave that has left do not count for the remaining one."""
     master = Master(tmp_path, **THREE)
     first = master.following(node_id="one")
     second = master.following("10.0.0.3:5000", node_id="two")
@@ -291,7 +291,7 @@ def test_confirmations_die_with_their_connection(tmp_path: Path) -> None:
 
 
 def test_disk_and_slaves_are_waited_for_together(tmp_path: Path) -> None:
-    """Under SYNC_FLUSH as well: neither alone is enough."""
+    """This holds under SYNC_FLUSH as well: neither alone is enough."""
     master = Master(tmp_path, flush_disk_type="SYNC_FLUSH")
     slave = master.following()
     end = master.send(b"one")
@@ -317,7 +317,7 @@ def test_disk_and_slaves_are_waited_for_together(tmp_path: Path) -> None:
 
 
 def test_a_store_without_replicas_answers_as_before(tmp_path: Path) -> None:
-    """After the service has stopped, too: nothing of it stays."""
+    """This holds after the service has stopped, too."""
     master = Master(tmp_path)
     committed = list(master.store.log.on_committed)
     master.ha.stop()
@@ -325,7 +325,7 @@ def test_a_store_without_replicas_answers_as_before(tmp_path: Path) -> None:
     master.store.close()
 
 
-# ---- what is seen
+# ---- the visible state
 
 
 def test_the_status_tells_lag_in_bytes_and_ms(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_the_port_is_the_brokers_plus_one_unless_set(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_over_real_sockets_and_threads(tmp_path: Path) -> None:
-    """Every worker runs by itself: a slave catches up, sends are confirmed, a stop ends everything soon."""
+    """Every worker runs in its thread: a slave catches up, sends are confirmed, a stop ends everything soon."""
     others = set(threading.enumerate())
     clock, runner, log = SystemClock(), ThreadRunner(), CapturedLog()
     config = store_config(tmp_path, broker_role="SYNC_MASTER", mapped_file_size_commit_log=1 << 20)

@@ -1,4 +1,4 @@
-"""A master's epochs, its fence, and what it remembers of its slaves."""
+"""A master's epochs, its fence, and its memory of its slaves."""
 
 import random
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.store.log_fakes import Stepped, bodies
 
 
 def test_every_start_opens_an_epoch_at_the_end_of_the_log(tmp_path: Path) -> None:
-    """Also when nothing was stored since the last one."""
+    """Even if no message was stored since the last one."""
     master = Master(tmp_path)
     end = master.append(b"one")
     first = master.epoch
@@ -30,7 +30,7 @@ def test_every_start_opens_an_epoch_at_the_end_of_the_log(tmp_path: Path) -> Non
 
 
 def test_a_slave_can_stop_amid_messages_that_are_older_than_replication(tmp_path: Path) -> None:
-    """They get an epoch of their own, so it is known when it comes back."""
+    """These bytes get an epoch of their own, so that it is known on its return."""
     before = Stepped(tmp_path)
     middle = before.append(b"old")
     before.append(b"also old")
@@ -48,7 +48,7 @@ def test_a_slave_can_stop_amid_messages_that_are_older_than_replication(tmp_path
 
 
 def test_a_slave_that_promised_a_higher_epoch_fences_the_master(tmp_path: Path) -> None:
-    """Durably; waiting and new sends learn that the result is unknown."""
+    """The fence is durable; waiting and new sends learn that the result is unknown."""
     master = Master(tmp_path, total_replicas=3)
     fenced: list[object] = []
     master.ha.on_fenced = fenced.append
@@ -58,7 +58,7 @@ def test_a_slave_that_promised_a_higher_epoch_fences_the_master(tmp_path: Path) 
     assert messenger.refused is not None
     assert messenger.refused.code == "higher_epoch"
     assert master.told == [(waiting, PutStatus.SERVICE_NOT_AVAILABLE)]
-    for wait in (True, False):  # appended before the fence, acknowledged behind it
+    for wait in (True, False):  # appended before the fence, acknowledged after it
         master.store.acknowledge(waiting, wait, lambda status: master.told.append((waiting, status)))
     assert master.told == [(waiting, PutStatus.SERVICE_NOT_AVAILABLE)] * 3
     assert master.store.append(bodies(b"two")).cause is Cause.NOT_MASTER
@@ -100,7 +100,7 @@ def test_an_old_epoch_fences_nobody(tmp_path: Path) -> None:
 
 
 def test_who_follows_is_on_disk_before_its_first_acknowledgement_counts(tmp_path: Path) -> None:
-    """After a crash the master must know whom to ask for what it lost."""
+    """After a crash the master must know which slaves to ask for its lost bytes."""
     master = Master(tmp_path)
     slave = master.slave()
     assert slave.welcome is not None
@@ -112,7 +112,7 @@ def test_who_follows_is_on_disk_before_its_first_acknowledgement_counts(tmp_path
 
 
 def test_what_was_confirmed_is_remembered(tmp_path: Path) -> None:
-    """About once a second, and at the end."""
+    """It is stored about once a second, and at the end."""
     master = Master(tmp_path)
     slave = master.following()
     end = master.send(b"one")
@@ -130,7 +130,7 @@ def test_what_was_confirmed_is_remembered(tmp_path: Path) -> None:
 
 
 def test_a_slave_that_takes_a_missing_ones_place_is_told_of(tmp_path: Path) -> None:
-    """The old one lacks what is confirmed from now on: it must not be promoted, and is not waited for."""
+    """The old one lacks later confirmed messages: it must not be promoted, and no send waits for it."""
     master = Master(tmp_path)
     old = master.following(node_id="old")
     old.transport.close()

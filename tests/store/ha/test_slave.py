@@ -1,4 +1,4 @@
-"""A slave follows its master's log, acknowledges what it holds, and never gives up what was confirmed."""
+"""A slave follows its master's log, acknowledges the bytes it holds, and never drops confirmed ones."""
 
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,7 @@ def test_a_send_is_ok_when_the_slave_has_it(tmp_path: Path) -> None:
 def test_an_empty_slave_copies_everything(tmp_path: Path) -> None:
     """A new slave gets the log from its first byte, across segments."""
     rig = Rig(tmp_path, "ASYNC_MASTER")
-    follow(rig.slave, rig.slave)  # nowhere for now
+    follow(rig.slave, rig.slave)  # no address for now
     for number in range(40):
         rig.master.send(bytes([number]) * 600)
     follow(rig.master, rig.slave)
@@ -78,7 +78,7 @@ def test_an_empty_slave_copies_everything(tmp_path: Path) -> None:
 
 
 def test_a_slave_that_restarts_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Killed or stopped, a slave asks for what it lacks, not for what it has."""
+    """Killed or stopped, a slave asks for the missing bytes only."""
     rig = Rig(tmp_path)
     rig.fill()
     before = rig.slave.end
@@ -97,7 +97,7 @@ def test_a_slave_that_restarts_goes_on_where_it_was(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("policy", ["WRITTEN", "FLUSHED"])
 def test_only_what_the_policy_holds_is_acknowledged(tmp_path: Path, policy: str) -> None:
-    """FLUSHED acknowledges what is synced; WRITTEN what is in the log."""
+    """FLUSHED acknowledges synced bytes, WRITTEN those in the log."""
     rig = Rig(tmp_path, slave_ack_policy=policy)
     rig.drive()
     log = rig.slave.store.log
@@ -109,7 +109,7 @@ def test_only_what_the_policy_holds_is_acknowledged(tmp_path: Path, policy: str)
 
 
 def test_a_slave_whose_sync_fails_acknowledges_nothing_more(tmp_path: Path) -> None:
-    """FLUSHED: a failed sync fences the slave's log for good; it says so once and does not come back."""
+    """FLUSHED: a failed sync fences the slave's log permanently; it reports that once and does not return."""
     rig = Rig(tmp_path, slave_ack_policy="FLUSHED")
     rig.fill(1)
 
@@ -133,7 +133,7 @@ def test_a_slave_whose_sync_fails_acknowledges_nothing_more(tmp_path: Path) -> N
 
 
 def test_a_read_only_slave_leaves_at_once_and_comes_back(tmp_path: Path) -> None:
-    """The slave's disk refuses; the master sees it gone and answers SLAVE_NOT_AVAILABLE without a wait."""
+    """The slave's disk refuses writes; the master sees it leave and answers SLAVE_NOT_AVAILABLE without a wait."""
     rig = Rig(tmp_path)
     rig.fill(3)
     end = rig.slave.end
@@ -207,7 +207,7 @@ def test_a_silent_master_is_given_up(tmp_path: Path) -> None:
 
 
 def test_after_a_promise_nothing_of_the_old_epoch_enters(tmp_path: Path) -> None:
-    """The log ends where it ended when the promise was answered; the old master gets no acknowledgement."""
+    """The log stays as it was when the promise was answered; the old master gets no acknowledgement."""
     rig = Rig(tmp_path)
     rig.fill(3)
     end = rig.slave.end
@@ -235,7 +235,7 @@ def promote(node: Node) -> None:
 
 
 def test_an_old_master_is_cut_to_what_is_common_and_follows(tmp_path: Path) -> None:
-    """What only the old master had was never confirmed: it goes to the quarantine, is logged, and is replaced."""
+    """Bytes that only the old master had were never confirmed: they go to the quarantine, are logged, and replaced."""
     rig = Rig(tmp_path)
     rig.fill(6)
     common = rig.slave.end
@@ -275,7 +275,7 @@ def test_an_old_master_is_cut_to_what_is_common_and_follows(tmp_path: Path) -> N
 
 
 def test_a_kill_between_the_order_and_the_cut_changes_nothing(tmp_path: Path) -> None:
-    """The order stands until it is done: a slave killed before the cut is cut at its next start."""
+    """The order stands until it is carried out: a slave killed before the cut is cut at its next start."""
     rig = Rig(tmp_path)
     rig.fill(6)
     common = rig.slave.end
@@ -299,7 +299,7 @@ def test_a_kill_between_the_order_and_the_cut_changes_nothing(tmp_path: Path) ->
 
 
 def test_what_was_confirmed_is_not_cut(tmp_path: Path) -> None:
-    """A slave whose acknowledgements meant SEND_OK refuses a master without those messages, once, with what to do."""
+    """A slave whose acknowledgements meant SEND_OK refuses a master without those messages, once, with the cure."""
     rig = Rig(tmp_path)
     rig.fill(6)
     confirmed = rig.slave.end
@@ -322,7 +322,7 @@ def test_what_was_confirmed_is_not_cut(tmp_path: Path) -> None:
 
 
 def test_a_shorter_history_is_refused_and_accepted_only_by_an_operators_word(tmp_path: Path) -> None:
-    """Below what was confirmed a cut needs ``accept_loss``; it is asked for once."""
+    """A cut below the confirmed end needs ``accept_loss``, which counts once."""
     rig = Rig(tmp_path)
     rig.fill(3)
     third = Node(tmp_path / "third", rig.network, rig.clock, "SLAVE")
@@ -339,7 +339,7 @@ def test_a_shorter_history_is_refused_and_accepted_only_by_an_operators_word(tmp
     rig.drive()
     assert rig.master.statuses[-1] is PutStatus.PUT_OK
     assert rig.slave.end > behind
-    promote(third)  # by force: it lacks what was confirmed
+    promote(third)  # by force: it lacks confirmed messages
     third.send(b"instead")
     follow(third, rig.slave)
     for _ in range(3):
@@ -362,7 +362,7 @@ def test_a_shorter_history_is_refused_and_accepted_only_by_an_operators_word(tmp
 
 
 def test_a_slave_that_retention_has_overtaken_starts_anew(tmp_path: Path) -> None:
-    """When the master no longer has what comes next, the slave gives its log up and copies from the oldest segment."""
+    """When the master no longer has the next bytes, the slave discards its log and copies from the oldest segment."""
     rig = Rig(tmp_path, "ASYNC_MASTER")
     rig.fill(3)
     follow(rig.slave, rig.slave)
@@ -389,7 +389,7 @@ def test_a_slave_that_retention_has_overtaken_starts_anew(tmp_path: Path) -> Non
 
 
 def test_bytes_of_an_epoch_never_precede_its_name(tmp_path: Path) -> None:
-    """A slave killed while it copies an epoch's first bytes knows that epoch when it comes back."""
+    """A slave killed while it copies an epoch's first bytes knows that epoch on its return."""
     rig = Rig(tmp_path)
     rig.fill(2)
     for _ in range(3):
@@ -409,7 +409,7 @@ def test_bytes_of_an_epoch_never_precede_its_name(tmp_path: Path) -> None:
 
 
 def test_a_slave_of_another_broker_is_refused(tmp_path: Path) -> None:
-    """A log that shares no epoch is left as it is, on both sides."""
+    """A log that shares no epoch stays unchanged, on both sides."""
     rig = Rig(tmp_path)
     rig.fill(2)
     stranger = Node(tmp_path / "stranger", rig.network, rig.clock, "ASYNC_MASTER")

@@ -1,4 +1,4 @@
-"""Master and slave as they run: threads, real sockets, the real clock."""
+"""Master and slave with threads, real sockets and the real clock."""
 
 import os
 import random
@@ -68,7 +68,7 @@ class Running:
         self.slave_store.close()
 
     def send(self, count: int, first: int = 0) -> list[PutStatus]:
-        """Send ``count`` messages, wait until each was answered."""
+        """Send ``count`` messages, and wait until each is answered."""
         told: list[PutStatus] = []
         done = threading.Semaphore(0)
 
@@ -84,7 +84,7 @@ class Running:
         return told
 
     def wait_in_sync(self, wanted: bool = True) -> None:
-        """Wait until the master counts the slave, or counts it no more."""
+        """Wait until the master counts the slave, or no longer counts it."""
         pause = threading.Event()
         for _ in range(3000):
             if self.service.is_slave_ok(self.master.log.committed_offset) is wanted:
@@ -129,7 +129,7 @@ def test_a_stop_ends_the_wait_in_the_socket(running: Running) -> None:
 
 @pytest.mark.slow
 def test_a_promise_holds_while_data_pours_in(running: Running) -> None:
-    """Where the log ends when the promise is answered, it ends: nothing of the old epoch is taken any more."""
+    """The log ends where it ended when the promise was answered: no byte of the old epoch is accepted any more."""
     running.slave.start()
     running.wait_in_sync()
     stop = threading.Event()
@@ -160,7 +160,7 @@ def test_a_promise_holds_while_data_pours_in(running: Running) -> None:
 
 @pytest.mark.slow
 def test_a_slave_process_killed_anywhere_has_a_prefix(running: Running, tmp_path: Path) -> None:
-    """``kill -9`` in the middle of a copy: what is there is a prefix, and the next process goes on from it."""
+    """``kill -9`` in the middle of a copy leaves a prefix, and the next process continues from it."""
     seed = time.time_ns() % 1_000_000
     print("seed", seed)
     rng = random.Random(seed)

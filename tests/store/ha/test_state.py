@@ -17,7 +17,7 @@ from tests.store.log_fakes import HookedFileSystem
 
 
 class Ids:
-    """Random bytes that a test can foresee."""
+    """Random bytes that a test can predict."""
 
     def __init__(self, seed: int = 1) -> None:
         self.random = random.Random(seed)
@@ -35,7 +35,7 @@ def state_of(
 
 
 def test_a_new_node_gets_an_id_and_keeps_it(tmp_path: Path) -> None:
-    """The id is made once; what it owns it recognizes."""
+    """The id is made once; the node recognizes its own epochs."""
     state = state_of(tmp_path)
     assert len(state.node_id) == 16
     assert state_of(tmp_path, seed=2).node_id == state.node_id
@@ -45,7 +45,7 @@ def test_a_new_node_gets_an_id_and_keeps_it(tmp_path: Path) -> None:
 
 
 def test_promises_only_grow(tmp_path: Path) -> None:
-    """A higher epoch, or the same again for the same owner; nothing else, also after a restart."""
+    """A higher epoch, or the same one for the same owner, and no other, also after a restart."""
     state = state_of(tmp_path)
     assert state.promise(5, "a.1")
     assert state.promise(5, "a.1")
@@ -60,7 +60,7 @@ def test_promises_only_grow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("epoch", "owner"), [(0, "a"), (-1, "a"), (1 << 53, "a"), (1, ""), (1, "x" * 65)])
 def test_what_no_epoch_can_be_is_not_promised(tmp_path: Path, epoch: int, owner: str) -> None:
-    """A stranger's numbers and names are checked before they are kept."""
+    """A stranger's numbers and names are checked before they are stored."""
     state = state_of(tmp_path)
     assert not state.promise(epoch, owner)
     assert not state.fence(epoch, owner)
@@ -69,7 +69,7 @@ def test_what_no_epoch_can_be_is_not_promised(tmp_path: Path, epoch: int, owner:
 
 
 def test_every_start_as_a_master_opens_the_next_epoch(tmp_path: Path) -> None:
-    """Each run has a number and an owner of its own, promised to itself."""
+    """Each run has its own number and owner, promised to itself."""
     state = state_of(tmp_path)
     first = state.open_epoch(0)
     assert first.number == 1
@@ -95,7 +95,7 @@ def test_epochs_that_a_power_loss_took_are_forgotten_but_not_their_numbers(tmp_p
 
 
 def test_starting_often_does_not_pass_a_promotion(tmp_path: Path) -> None:
-    """Each start counts on by one, a promotion steps to a number that no count of starts reaches."""
+    """Each start adds one; a promotion jumps to a number that no count of starts reaches."""
     state = state_of(tmp_path)
     for _ in range(50):
         number = state.open_epoch(10).number
@@ -104,7 +104,7 @@ def test_starting_often_does_not_pass_a_promotion(tmp_path: Path) -> None:
 
 
 def test_a_promoted_epoch_is_opened_once(tmp_path: Path) -> None:
-    """Also when a power loss, or a cut, took its place out of the log: the next start opens another one."""
+    """Even if a power loss, or a cut, removed its place from the log: the next start opens another one."""
     state = state_of(tmp_path)
     state.promise(PROMOTION_STEP, state.new_owner())
     state.open_epoch(700)
@@ -131,7 +131,7 @@ def test_a_node_that_promised_another_does_not_lead(tmp_path: Path) -> None:
 
 
 def test_a_promotion_opens_the_promised_epoch(tmp_path: Path) -> None:
-    """A candidate promises itself, and its start as a master opens exactly that; the next start counts on."""
+    """A candidate promises itself an epoch, and its start as a master opens exactly that; the next start adds one."""
     state = state_of(tmp_path)
     assert state.follow(3, "a.1", acks_confirm=True)
     state.set_epochs(EpochTable([Epoch(3, "a.1", 0)]))
@@ -145,7 +145,7 @@ def test_a_promotion_opens_the_promised_epoch(tmp_path: Path) -> None:
 
 
 def test_what_a_promoted_slave_acknowledged_stays_confirmed(tmp_path: Path) -> None:
-    """All that was in its log may have been confirmed; as a master's log it is not cut below that later."""
+    """Everything in its log may have been confirmed; later the master's log is not cut below that."""
     state = state_of(tmp_path)
     state.follow(3, "a.1", acks_confirm=True)
     state.promise(10, state.new_owner())
@@ -154,7 +154,7 @@ def test_what_a_promoted_slave_acknowledged_stays_confirmed(tmp_path: Path) -> N
 
 
 def test_confirmed_only_grows(tmp_path: Path) -> None:
-    """A lower offset changes nothing."""
+    """A lower offset has no effect."""
     state = state_of(tmp_path)
     state.note_confirmed(500)
     state.note_confirmed(400)
@@ -193,7 +193,7 @@ def test_the_list_of_followers_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["garbage", "flipped", "empty", "version"])
 def test_an_unreadable_file_refuses_the_start(tmp_path: Path, damage: str) -> None:
-    """Guessing could break a promise: the start says what to do instead."""
+    """A guess could break a promise: the error has the cure."""
     state = state_of(tmp_path)
     state.promise(5, "a.1")
     path = Path(state.path)
@@ -214,7 +214,7 @@ def test_an_unreadable_file_refuses_the_start(tmp_path: Path, damage: str) -> No
 
 
 def test_a_promise_that_could_not_be_written_was_not_made(tmp_path: Path) -> None:
-    """A disk that refuses makes ``promise`` raise, and the node does not act as if it had promised."""
+    """If the disk refuses, ``promise`` raises, and the node acts as before."""
     files = HookedFileSystem()
     state = state_of(tmp_path, files)
     state.promise(5, "a.1")
@@ -238,7 +238,7 @@ def test_a_promise_that_could_not_be_written_was_not_made(tmp_path: Path) -> Non
 
 
 def test_no_power_cut_takes_a_promise_back() -> None:
-    """Every disk that a power cut can leave behind holds the last promise that was answered, or a newer one."""
+    """Every disk that a power cut can leave has the last answered promise, or a newer one."""
     seed = random.randrange(1 << 30)
     print("seed", seed)
     files = CrashFileSystem()
@@ -265,7 +265,7 @@ def test_no_power_cut_takes_a_promise_back() -> None:
 
 
 def test_orders_survive_until_they_are_done(tmp_path: Path) -> None:
-    """What the next opening of the store must do stands through restarts, and goes with its doing."""
+    """An order for the next opening of the store survives restarts, and is removed when it is carried out."""
     state = state_of(tmp_path)
     state.set_epochs(EpochTable([Epoch(1, "a", 0), Epoch(2, "b", 500)]))
     state.note_confirmed(450)

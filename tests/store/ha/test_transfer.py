@@ -88,7 +88,7 @@ def test_the_slave_gets_the_log_whatever_the_socket_takes(
 
 
 def test_a_slave_that_keeps_up_costs_little_memory() -> None:
-    """The whole batch is allocated for one that has to catch up."""
+    """Only a slave that has to catch up needs memory for the whole batch."""
     log = ByteLog(1 << 30)
     master_end, _ = pair(window_bytes=8 << 20)
     transfer = LogTransfer(log, master_end, 1 << 20, head, 0)
@@ -113,7 +113,7 @@ def test_a_slave_that_retention_overtook_is_told_by_an_error() -> None:
 
 
 def test_a_heartbeat_never_gets_into_a_frame() -> None:
-    """While a frame is under way it is left out: the peer has enough to read."""
+    """While a frame is under way no heartbeat is sent: the peer has enough to read."""
     log = ByteLog(512)
     master_end, slave_end = pair(window_bytes=60)
     transfer = LogTransfer(log, master_end, 100, head, 0)

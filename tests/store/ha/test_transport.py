@@ -1,4 +1,4 @@
-"""Sockets behind the transports."""
+"""The transports over sockets."""
 
 import ipaddress
 import socket
@@ -23,7 +23,7 @@ def transports() -> Iterator[tuple[SocketTransport, SocketTransport]]:
 
 
 def test_bytes_arrive_and_silence_is_no_end(transports: tuple[SocketTransport, SocketTransport]) -> None:
-    """None for nothing in time, 0 for the end."""
+    """None means no bytes in time, 0 the end."""
     ours, theirs = transports
     buffer = memoryview(bytearray(10))
     assert theirs.receive_into(buffer, 0) is None
@@ -36,7 +36,7 @@ def test_bytes_arrive_and_silence_is_no_end(transports: tuple[SocketTransport, S
 
 
 def test_a_full_socket_takes_part_and_says_so(transports: tuple[SocketTransport, SocketTransport]) -> None:
-    """No send waits."""
+    """No call waits."""
     ours, theirs = transports
     data = bytes(1 << 20)
     sent = 0
@@ -52,7 +52,7 @@ def test_a_full_socket_takes_part_and_says_so(transports: tuple[SocketTransport,
 
 
 def test_a_broken_connection_is_an_error_with_its_peer(transports: tuple[SocketTransport, SocketTransport]) -> None:
-    """Also on one that was closed here."""
+    """So is a use of a transport closed here."""
     ours, theirs = transports
     theirs.close()
 
@@ -84,13 +84,13 @@ def test_a_port_that_is_taken_stops_the_start() -> None:
 
 @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:none", "127.0.0.1:99999", ":0"])
 def test_an_address_that_is_none_is_an_error(address: str) -> None:
-    """Not a crash of the worker."""
+    """The worker does not crash."""
     with pytest.raises(TransportError):
         connect(address, 1000)
 
 
 def test_the_host_of_a_peer_is_the_same_in_both_families() -> None:
-    """An IPv4 slave of a master that listens on IPv6 is found in IPv4 networks."""
+    """An IPv4 slave of a master that listens on IPv6 matches IPv4 networks."""
     assert host_of("10.0.0.7:5") == ipaddress.ip_address("10.0.0.7")
     assert host_of("[::ffff:10.0.0.7]:5") == ipaddress.ip_address("10.0.0.7")
     assert host_of("[fe80::1%eth0]:5") == ipaddress.ip_address("fe80::1")
@@ -98,7 +98,7 @@ def test_the_host_of_a_peer_is_the_same_in_both_families() -> None:
 
 
 def test_ipv6_peers_are_written_in_brackets() -> None:
-    """As an address that can be connected to."""
+    """The result is an address for a connect."""
     if not socket.has_ipv6:
         pytest.skip("no IPv6 here")
     try:

@@ -1,4 +1,4 @@
-"""The HA protocol: every message there and back, and nothing that a stranger sends does harm."""
+"""The HA protocol: round trips of every message, and harmless refusals of any other bytes."""
 
 import importlib
 import struct
@@ -107,7 +107,7 @@ messages = st.one_of(
 
 @given(st.lists(messages, max_size=5), st.lists(st.integers(1, 300), max_size=20))
 def test_any_split_of_the_stream_gives_the_same_messages(sent: list[wire.Message], cuts: list[int]) -> None:
-    """Whatever pieces a socket makes of it."""
+    """This holds for any pieces that a socket delivers."""
     stream, got = b"".join(map(encode, sent)), list[wire.Message]()
     decoder = wire.FrameDecoder(ALL_KINDS)
     for cut in [*cuts, len(stream)]:
@@ -119,7 +119,7 @@ def test_any_split_of_the_stream_gives_the_same_messages(sent: list[wire.Message
 
 @given(st.lists(messages, min_size=1, max_size=3), st.data())
 def test_damaged_frames_are_refused_or_are_other_frames(sent: list[wire.Message], data: st.DataObject) -> None:
-    """Any byte changed anywhere: a message or one error, never another exception, and memory stays that of a frame."""
+    """Any byte changed anywhere gives a message or one error, never another exception; memory stays that of a frame."""
     stream = bytearray(b"".join(map(encode, sent)))
     for _ in range(data.draw(st.integers(1, 4))):
         stream[data.draw(st.integers(0, len(stream) - 1))] = data.draw(st.integers(0, 255))
@@ -133,7 +133,7 @@ def test_damaged_frames_are_refused_or_are_other_frames(sent: list[wire.Message]
 
 @given(st.binary(max_size=300))
 def test_a_stranger_takes_no_memory(data: bytes) -> None:
-    """Bytes that are no frame are refused from the head alone; the buffer grows for no kind that is not due."""
+    """Bytes that are no frame are refused from the head alone; the buffer does not grow for unexpected kinds."""
     decoder = wire.FrameDecoder(frozenset({wire.ACK}))
     try:
         decoder.feed(data)
@@ -144,7 +144,7 @@ def test_a_stranger_takes_no_memory(data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", sorted(ALL_KINDS))
 def test_a_frame_too_large_for_its_kind_is_refused_before_it_comes(kind: int) -> None:
-    """Five bytes are enough to know."""
+    """The first five bytes decide."""
     decoder = wire.FrameDecoder(ALL_KINDS)
     largest = wire._SIZES[kind][1]
     with pytest.raises(wire.HaProtocolError, match=f"kind {kind} with {largest + 1} bytes"):
@@ -186,13 +186,13 @@ def test_a_kind_that_is_not_due_is_refused() -> None:
     ],
 )
 def test_impossible_numbers_are_refused(frame: bytes) -> None:
-    """Every number is checked before its use."""
+    """Every number is checked before use."""
     with pytest.raises(wire.HaProtocolError):
         wire.FrameDecoder(ALL_KINDS).feed(frame)
 
 
 def test_the_first_byte_is_never_an_offset_in_rocketmqs_protocol() -> None:
-    """So that both protocols can share the port."""
+    """Thus both protocols can share the port."""
     assert int.from_bytes(wire.PREAMBLE, "big", signed=True) < 0
     assert len(wire.PREAMBLE) == 8
     with pytest.raises(wire.HaProtocolError, match="the slave reports offset -"):
@@ -200,7 +200,7 @@ def test_the_first_byte_is_never_an_offset_in_rocketmqs_protocol() -> None:
 
 
 def test_the_bytes_are_those_that_are_documented() -> None:
-    """Written out by hand, and the hello read by another msgpack library."""
+    """The bytes are written by hand, and another msgpack library reads the hello."""
     assert wire.encode_ack(wire.Ack(1, 2, 3)) == bytes.fromhex(
         "0000001d 06 62245d72 0000000000000001 0000000000000002 0000000000000003"
     )

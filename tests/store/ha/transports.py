@@ -1,4 +1,4 @@
-"""A network without sockets: pairs of transports in memory, and a slave that says what a test wants it to."""
+"""A network without sockets: pairs of transports in memory, and a scripted slave."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def pair(
 
 
 class MemoryListener:
-    """A port: what is put into ``waiting`` is accepted."""
+    """A port: ``accept`` returns the transports put into ``waiting``."""
 
     def __init__(self, bind_address: str = "", port: int = 0) -> None:
         self.port = port or 10912
@@ -110,7 +110,7 @@ class ScriptedSlave:
         return self.start_offset + len(self.log)
 
     def receive(self, bytes_max: int = 1 << 30) -> None:
-        """Take what is there; check every frame as a slave does."""
+        """Read the available frames; check each as a slave does."""
         while bytes_max > 0:
             view = self.decoder.buffer()[:bytes_max]
             count = self.transport.receive_into(view, 0)
@@ -144,7 +144,7 @@ class ScriptedSlave:
 
 
 def make_hello(**changes: object) -> wire.Hello:
-    """Return the HELLO of an empty slave of the tests' group, but for ``changes``."""
+    """Return the HELLO of an empty slave of the tests' group, with ``changes``."""
     fields: dict[str, object] = {
         "cluster": "C",
         "broker_name": "b",
