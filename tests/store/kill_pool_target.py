@@ -1,4 +1,4 @@
-"""Appends through a write-buffer pool until it is killed; says on stdout what was committed. Run by test_pool_model."""
+"""Appends through a write-buffer pool until it is killed; prints the committed end. Run by test_pool_model."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Appends as fast as it can until it is killed; says on stdout what was acknowledged. Run by test_message_store."""
+"""Appends at full speed until it is killed; prints what was acknowledged. Run by test_message_store."""
 
 import sys
 from pathlib import Path

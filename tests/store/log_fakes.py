@@ -28,7 +28,7 @@ Before = Callable[[str, str], None]
 def put(
     body: bytes = b"x", topic: str = "T", queue_id: int = 0, sys_flag: int = 0, key: str = ""
 ) -> tuple[bytes, RecordMeta]:
-    """Return one record as the broker hands it to the store."""
+    """Return one record in the form that the broker passes to the store."""
     properties = {"KEYS": key} if key else {}
     record = encode_record(
         topic,
@@ -102,7 +102,7 @@ class Stepped:
         self.report = self.store.open()
 
     def append(self, *texts: bytes, topic: str = "T", queue_id: int = 0) -> int:
-        """Append one group, let the workers that were woken take their steps; return the group's end."""
+        """Append one group, let the woken workers take their steps; return the group's end."""
         result = self.store.append(bodies(*texts, topic=topic, queue_id=queue_id))
         assert result.status.is_stored, result
         self.dispatch()
@@ -138,7 +138,7 @@ def split(body: NDArray[np.uint8], sizes: NDArray[np.uint32]) -> list[Record]:
 
 
 def crashed_copy(root: Path, target: Path) -> Path:
-    """Return what ``kill -9`` at this moment would leave: the files as the page cache has them."""
+    """Return the disk after ``kill -9`` at this moment: the files as the page cache has them."""
     shutil.copytree(root, target)
     return target
 
@@ -158,7 +158,7 @@ class HookedMap(OsMappedFile):
 
 
 class HookedFile(OsFile):
-    """Asks ``before(operation, path)`` ahead of every change; what that raises is what the disk does."""
+    """Calls ``before(operation, path)`` ahead of every change; an error that it raises is the disk's."""
 
     before: Before
 

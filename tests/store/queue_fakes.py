@@ -1,4 +1,4 @@
-"""A commit log in memory with the reading side of the real one, for the tests of what follows a log."""
+"""A commit log in memory with the reading side of the real one, for tests of its followers."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ class MemoryLog:
         return len(self.data)
 
     def append(self, puts: Sequence[Put]) -> RecordGroup:
-        """Append one group and return it with everything filled, as the real log does."""
+        """Append one group and return it with all fields set, as the real log does."""
         records, metas = [], []
         for put in puts:
             properties = {"UNIQ_KEY": put.uniq_key, "TAGS": put.tags, "KEYS": put.keys}

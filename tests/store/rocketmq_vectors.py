@@ -46,7 +46,7 @@ class Vector:
 
 
 def vector_path(version: str, state: str) -> Path:
-    """Return where a recorded store lies."""
+    """Return the path of a recorded store."""
     return VECTORS / FOLDERS[version] / f"store-{state}.zip"
 
 

@@ -1,4 +1,4 @@
-"""What a store remembers between two runs."""
+"""The memory of a store between two runs."""
 
 import struct
 from pathlib import Path
@@ -22,7 +22,7 @@ def test_the_checkpoint_has_rocketmqs_format() -> None:
 
 
 def test_the_safe_time_is_three_seconds_before_the_earliest() -> None:
-    """The index counts only where it is asked for."""
+    """The index counts only where it is enabled."""
     assert Checkpoint(10_000, 9_000, 4_000).safe_ms() == 6_000
     assert Checkpoint(10_000, 9_000, 4_000).safe_ms(index_safe=True) == 1_000
     assert Checkpoint().safe_ms() == 0
@@ -30,7 +30,7 @@ def test_the_safe_time_is_three_seconds_before_the_earliest() -> None:
 
 @given(st.integers(0, 2**60), st.booleans(), st.data())
 def test_changed_positions_are_not_believed(offset: int, clean: bool, data: st.DataObject) -> None:
-    """Positions come back as they were; after any change of a byte they do not come back as something else."""
+    """Positions survive the round trip; after any changed byte they are never read as other positions."""
     positions = Positions(end_offset=offset, clean=clean)
     encoded = bytearray(positions.encode())
     assert Positions.decode(bytes(encoded)) == positions
@@ -41,7 +41,7 @@ def test_changed_positions_are_not_believed(offset: int, clean: bool, data: st.D
 
 
 def test_a_checkpoint_moves_only_over_what_is_durable(tmp_path: Path) -> None:
-    """It promises what was dispatched and flushed, and RocketMQ's times follow one step behind."""
+    """It covers dispatched and flushed messages, and RocketMQ's times follow one step behind."""
     stepped = Stepped(tmp_path)
     end = stepped.append(b"1")
     stepped.store.checkpoint()

@@ -26,14 +26,14 @@ def test_a_pool_that_makes_no_sense_stops_the_start(changes: dict[str, object], 
 
 
 def test_a_warm_up_of_segments_that_are_not_mapped_stops_the_start() -> None:
-    """There would be nothing to warm."""
+    """There is no memory to warm up."""
     with pytest.raises(ConfigError, match="no segment is mapped"):
         StoreConfig(warm_maped_file_enable=True, append_mode="written")
 
 
 @pytest.mark.parametrize("append_mode", ["mapped", "written"])
 def test_a_pool_goes_with_both_ways_of_writing(append_mode: str) -> None:
-    """The mode says how segments without a buffer are written."""
+    """The mode decides how segments without a buffer are written."""
     assert msgspec.convert({"transient_store_pool_enable": True, "append_mode": append_mode}, StoreConfig)
 
 
@@ -47,7 +47,7 @@ NUMBERS = [
 @pytest.mark.parametrize("key", NUMBERS)
 @pytest.mark.parametrize("value", [-2, 1 << 62])
 def test_a_number_that_nobody_can_mean_stops_the_start(key: str, value: int) -> None:
-    """It would fail late: a thread without memory, a wait that ends never, a file that no disk holds."""
+    """It would fail late: a thread without memory, a wait without an end, a file too large for any disk."""
     with pytest.raises(ConfigError, match=f"store.{key}={value}") as caught:
         msgspec.convert({key: value}, StoreConfig)
     assert "from" in caught.value.hint
@@ -76,13 +76,13 @@ def test_a_synchronous_master_waits_for_one_slave_unless_told_otherwise() -> Non
 
 
 def test_heartbeats_come_more_often_than_connections_are_closed_for_silence() -> None:
-    """Else an idle slave would come and go."""
+    """Otherwise an idle slave would disconnect again and again."""
     with pytest.raises(ConfigError, match="before its next heartbeat"):
         StoreConfig(ha_send_heartbeat_interval=20_000)
 
 
 def test_addresses_of_rocketmq_slaves_are_checked_at_the_start() -> None:
-    """Addresses and networks of both families; a name is none, and a network has no host bits."""
+    """Addresses and networks of both families; a name is refused, and so is a network with host bits."""
     networks = StoreConfig(ha_rocketmq_allowed_slaves=" 10.0.0.7; 10.1.0.0/16 ;2001:db8::/32").rocketmq_slave_networks()
     assert [str(network) for network in networks] == ["10.0.0.7/32", "10.1.0.0/16", "2001:db8::/32"]
     assert StoreConfig().rocketmq_slave_networks() == ()

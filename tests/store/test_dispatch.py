@@ -79,7 +79,7 @@ class Fixture:
 
 
 def test_messages_become_entries_of_their_queue(tmp_path: Path) -> None:
-    """Each queue gets offset, size and tags code of its own messages, in order; pulls are notified once a pass."""
+    """Each queue gets offset, size and tags code of its own messages, in order; pulls are notified once per pass."""
     fixture = Fixture(tmp_path).open()
     group = fixture.put(Put(tags="A"), Put(tags="B"), Put(queue_id=1), Put(tags="A"))
     more = fixture.put(Put(queue_id=1, tags="ü"))
@@ -99,7 +99,7 @@ def test_messages_become_entries_of_their_queue(tmp_path: Path) -> None:
 
 
 def test_only_committed_bytes_are_dispatched(tmp_path: Path) -> None:
-    """A group whose bytes are not committed waits, and comes with the next move of the commit."""
+    """A group with uncommitted bytes waits for the next move of the commit."""
     fixture = Fixture(tmp_path, MemoryLog(auto_commit=False)).open()
     fixture.put(Put())
     end = fixture.log.appended_offset
@@ -135,7 +135,7 @@ def test_half_messages_enter_no_queue(tmp_path: Path) -> None:
 
 
 def test_delayed_messages_have_their_deliver_time_as_tags_code(tmp_path: Path) -> None:
-    """The hook is asked for sections of the schedule topic only, and what it says is stored."""
+    """The hook is called for sections of the schedule topic only, and its value is stored."""
     fixture = Fixture(tmp_path)
 
     def deliver_times(section: GroupSection, columns: LogColumns) -> NDArray[np.int64]:
@@ -172,7 +172,7 @@ def fill(fixture: Fixture, groups: int, run_every: int = 0) -> None:
 
 @pytest.mark.parametrize("groups_max", [0, 1, 3, 12])
 def test_an_overflow_gives_the_same_files(tmp_path: Path, groups_max: int) -> None:
-    """Groups that found no room in the feed come from the log: queues and index are the same to the byte."""
+    """Groups without room in the feed are read from the log: queues and index are equal to the byte."""
     plain = Fixture(tmp_path / "a").open()
     fill(plain, 60, run_every=1)
     plain.close()
@@ -188,7 +188,7 @@ def test_an_overflow_gives_the_same_files(tmp_path: Path, groups_max: int) -> No
 def test_a_crash_and_a_rebuild_give_the_files_of_an_undisturbed_run(
     tmp_path_factory: pytest.TempPathFactory, before: int, between: int, after: int, written: bool
 ) -> None:
-    """Cut back to the last sync and dispatched again from the log, the store is the undisturbed one to the byte."""
+    """Cut back to the last sync and dispatched again from the log, the store equals the undisturbed one to the byte."""
     root = tmp_path_factory.mktemp("rebuild")
     plain = Fixture(root / "a").open()
     fill(plain, before)
@@ -238,7 +238,7 @@ def test_the_log_without_its_last_records_is_followed(tmp_path: Path) -> None:
 
 
 def test_a_growing_log_without_columns_is_read(tmp_path: Path) -> None:
-    """A slave appends raw bytes: what is announced is read from the log."""
+    """A slave appends raw bytes: announced bytes are read from the log."""
     fixture = Fixture(tmp_path).open()
     fixture.log.append([Put(), Put(queue_id=1)])
     fixture.dispatcher.announce(fixture.log.committed_offset)
@@ -247,7 +247,7 @@ def test_a_growing_log_without_columns_is_read(tmp_path: Path) -> None:
 
 
 def test_a_store_opened_late_reads_what_is_there(tmp_path: Path) -> None:
-    """Starting at an offset dispatches everything committed behind it, blanks between segments included."""
+    """Starting at an offset dispatches everything committed behind it, including blanks between segments."""
     log = MemoryLog(segment_bytes=1024)
     for _ in range(40):
         log.append([Put(body=b"z" * 150)])
@@ -259,7 +259,7 @@ def test_a_store_opened_late_reads_what_is_there(tmp_path: Path) -> None:
 
 
 def test_queues_are_written_each_second_when_dirty(tmp_path: Path) -> None:
-    """Nothing is written before the interval, everything after it, and an idle writer sleeps."""
+    """No entry is written before the interval, all entries after it, and an idle writer sleeps."""
     fixture = Fixture(tmp_path).open()
     writer = next(worker for worker in fixture.runner.workers if worker.name == "consume-queue-writer")
     assert writer.step() is None
@@ -297,7 +297,7 @@ def test_memory_of_tails_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_deleted_topic_leaves_nothing_and_can_return(tmp_path: Path) -> None:
-    """Files and entries go; messages that come later begin a queue at their own offset."""
+    """Files and entries are removed; later messages start a queue at their own offset."""
     fixture = Fixture(tmp_path).open()
     fixture.put(Put("A"), Put("B"))
     fixture.run()
@@ -316,7 +316,7 @@ def test_a_deleted_topic_leaves_nothing_and_can_return(tmp_path: Path) -> None:
 
 
 def test_retention_moves_min_offsets_and_removes_files(tmp_path: Path) -> None:
-    """Files wholly below the log's start go; the min offset is the first entry that can be read."""
+    """Files wholly below the log's start are removed; the min offset is the first readable entry."""
     fixture = Fixture(tmp_path).open()
     for _ in range(25):
         fixture.put(*(Put() for _ in range(10)))
@@ -343,7 +343,7 @@ def test_a_failing_callback_does_not_stop_dispatch(tmp_path: Path) -> None:
 
 
 def test_damage_in_the_log_is_reported_and_passed(tmp_path: Path) -> None:
-    """A range that cannot be read as records is skipped with an event; what follows is dispatched."""
+    """A range that cannot be read as records is skipped with an event; later records are dispatched."""
     log = MemoryLog()
     log.append([Put()])
     damaged = log.append([Put()])
@@ -365,7 +365,7 @@ def test_damage_in_the_log_is_reported_and_passed(tmp_path: Path) -> None:
 
 
 def test_the_feed_is_bounded_in_bytes() -> None:
-    """Columns that would exceed the limit are dropped and counted; the feed knows how far the log goes."""
+    """Columns above the limit are dropped and counted; the feed knows the end of the log."""
     log = MemoryLog()
     feed = GroupFeed(log, bytes_max=2_000)
     for _ in range(20):
@@ -378,7 +378,7 @@ def test_the_feed_is_bounded_in_bytes() -> None:
 
 
 def test_the_appending_thread_may_dispatch_itself(tmp_path: Path) -> None:
-    """``dispatch_here`` makes a group visible without the worker, and leaves to the worker what it cannot do."""
+    """``dispatch_here`` makes a group visible without the worker, and leaves the rest to the worker."""
     fixture = Fixture(tmp_path).open()
     fixture.run()
     fixture.dispatcher.feed(fixture.log.append([Put(tags="A"), Put()]))
@@ -398,7 +398,7 @@ def test_the_appending_thread_may_dispatch_itself(tmp_path: Path) -> None:
 
 
 def test_readers_and_writers_share_queues_safely(tmp_path: Path) -> None:
-    """While threads dispatch, write and give back memory, every get is whole, in order, and in the end complete."""
+    """While threads dispatch, write and release memory, every get is whole and in order, and at last complete."""
     log = MemoryLog(segment_bytes=1 << 24)
     config = store_config(tmp_path, flush_interval_consume_queue=1, max_index_num=700)
     runner, disk = ThreadRunner(), OsFileSystem()

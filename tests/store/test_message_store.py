@@ -101,7 +101,7 @@ def test_whatever_happens_every_message_stays_in_its_place(
     [("ASYNC_FLUSH", "mapped"), ("ASYNC_FLUSH", "written"), ("SYNC_FLUSH", "mapped")],
 )
 def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path, flush_disk_type: str, append_mode: str) -> None:
-    """Twice killed at some point under load: all that the parent heard of is there, in order, and nothing else."""
+    """Killed twice at any point under load: all messages reported to the parent are there, in order, and no others."""
     source = Path(__file__).resolve().parents[2]
     environment = dict(os.environ, PYTHONPATH=f"{source / 'src'}{os.pathsep}{source}")
     acknowledged: dict[tuple[int, int], int] = {}
@@ -158,7 +158,7 @@ def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path, flush_disk
 
 
 def test_a_message_is_dispatched_read_and_found_by_its_key(tmp_path: Path) -> None:
-    """With real workers: what is appended becomes visible, and callbacks say so once per pass."""
+    """With real workers: appended messages become visible, and callbacks run once per pass."""
     store = MessageStore(store_config(tmp_path))
     store.store_host = HOST
     assert store.open().kind == "new"
@@ -188,7 +188,7 @@ def test_a_message_is_dispatched_read_and_found_by_its_key(tmp_path: Path) -> No
 
 
 def test_what_was_appended_is_shown_although_a_pass_that_does_not_see_it_is_under_way(tmp_path: Path) -> None:
-    """The pass had taken its part of the log before: it is waited for, and then there is one more."""
+    """The pass took its part of the log earlier: the call waits for it, and one more pass follows."""
     store = Stepped(tmp_path / "0").store
     dispatcher, tried = store.dispatcher, threading.Event()
     dispatch_here = dispatcher.dispatch_here
@@ -208,7 +208,7 @@ def test_what_was_appended_is_shown_although_a_pass_that_does_not_see_it_is_unde
 
 
 def test_a_second_store_on_the_same_directory_is_refused(tmp_path: Path) -> None:
-    """The message names the directory and the process; the first one is not disturbed."""
+    """The message names the directory and the process; the first store is not affected."""
     first = Stepped(tmp_path)
     with pytest.raises(StoreInUse, match="a second broker on the same store") as caught:
         Stepped(tmp_path)
@@ -234,7 +234,7 @@ def test_a_closed_store_refuses_appends(tmp_path: Path) -> None:
 
 
 def test_a_record_is_read_only_where_one_starts(tmp_path: Path) -> None:
-    """Offsets come from message ids of clients: anything but a record's start is None."""
+    """Clients' message ids contain offsets: anything but a record's start gives None."""
     stepped = Stepped(tmp_path)
     end = stepped.append(b"one", b"two")
     size = end // 2
@@ -248,7 +248,7 @@ def test_a_record_is_read_only_where_one_starts(tmp_path: Path) -> None:
 
 
 def test_a_deleted_topic_starts_anew(tmp_path: Path) -> None:
-    """Its queues count from 0 again, others go on."""
+    """Its queues count from 0 again, other queues continue."""
     stepped = Stepped(tmp_path)
     stepped.append(b"1", b"2", topic="T")
     stepped.append(b"3", topic="U")
@@ -263,7 +263,7 @@ def test_a_deleted_topic_starts_anew(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("positions", [True, False])
 def test_messages_of_a_deleted_topic_never_come_back(tmp_path: Path, positions: bool) -> None:
-    """After a crash the log is read again: what is older than the deletion must not take the place of what is newer."""
+    """After a crash the log is read again: messages from before the deletion must not replace newer ones."""
     stepped = Stepped(tmp_path / "0")
     stepped.append(b"1", b"2", topic="T")
     stepped.append(b"3", topic="U")
@@ -286,7 +286,7 @@ def test_messages_of_a_deleted_topic_never_come_back(tmp_path: Path, positions: 
 
 
 def test_a_message_not_yet_dispatched_goes_with_its_topic(tmp_path: Path) -> None:
-    """It must not begin the new queue at its old offset: messages sent after it would be taken for known ones."""
+    """It must not start the new queue at its old offset: later messages would count as known."""
     stepped = Stepped(tmp_path)
     stepped.append(b"1", topic="T")
     stepped.store.append(bodies(b"2", topic="T"), dispatch_later=True)
@@ -314,7 +314,7 @@ def test_a_killed_deletion_is_finished_at_the_next_start(tmp_path: Path) -> None
 
 
 def test_a_deletion_reaches_no_further_than_the_log(tmp_path: Path) -> None:
-    """A power cut can take the end of the log that the deletion saw; what is stored there later is not deleted."""
+    """A power cut can remove the end of the log that the deletion saw; messages stored there later are not deleted."""
     stepped = Stepped(tmp_path / "0")
     stepped.append(b"1", topic="T")
     copy = crashed_copy(tmp_path / "0", tmp_path / "1")
@@ -333,7 +333,7 @@ def test_a_deletion_reaches_no_further_than_the_log(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_clean", [True, False])
 @pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/T/1"])
 def test_lost_consume_queues_are_built_again(tmp_path: Path, is_clean: bool, lost: str) -> None:
-    """Whoever removes their files finds every message again, and new ones get new offsets."""
+    """After a removal of their files every message is found again, and new ones get new offsets."""
     stepped = Stepped(tmp_path / "0")
     stepped.append(b"1", b"2", queue_id=0)
     stepped.append(b"3", queue_id=1)
@@ -356,7 +356,7 @@ def test_lost_consume_queues_are_built_again(tmp_path: Path, is_clean: bool, los
 
 
 def test_a_deleted_topic_does_not_make_its_store_incomplete(tmp_path: Path) -> None:
-    """Also when nothing was appended after the last clean stop."""
+    """This holds even if no message was appended after the last clean stop."""
     stepped = Stepped(tmp_path)
     stepped.append(b"1", topic="T")
     stepped.store.close()
@@ -373,7 +373,7 @@ def test_a_deleted_topic_does_not_make_its_store_incomplete(tmp_path: Path) -> N
 
 
 def test_a_lost_end_of_the_log_is_reported(tmp_path: Path) -> None:
-    """A removed last segment had acknowledged messages: the start reports it."""
+    """A removed last segment had acknowledged messages: the start reports the loss."""
     stepped = Stepped(tmp_path)
     for number in range(30):
         stepped.append(b"%d" % number + bytes(500))
@@ -388,7 +388,7 @@ def test_a_lost_end_of_the_log_is_reported(tmp_path: Path) -> None:
 
 
 def test_without_a_sync_on_close_a_restart_is_clean(tmp_path: Path) -> None:
-    """A store for a test's lifetime syncs nothing at its stop, and is there again."""
+    """A store for a test's lifetime syncs no file at its stop, and a restart finds its messages."""
     files = HookedFileSystem()
     stepped = Stepped(tmp_path, files, sync_on_close=False)
     stepped.append(b"x")
@@ -419,7 +419,7 @@ def test_a_stop_that_cannot_write_is_no_clean_stop(tmp_path: Path) -> None:
 
 
 def test_a_stop_takes_every_step_whatever_one_raises(tmp_path: Path) -> None:
-    """An unexpected error costs neither the flush nor the lock; all are logged, the first is raised."""
+    """An unexpected error prevents neither the flush nor the lock's release; all are logged, the first is raised."""
 
     def hook(operation: str, path: str) -> None:
         if operation == "write" and ("consumequeue" in path or "index" in path):
@@ -463,7 +463,7 @@ def test_a_directory_removed_under_a_running_store(tmp_path: Path, lost: str, co
 
 
 def test_a_store_removed_as_a_whole_ends_with_an_error_of_the_store(tmp_path: Path) -> None:
-    """No piece of it is made again, and the lock is let go."""
+    """No part of it is created again, and the lock is released."""
     stepped = Stepped(tmp_path / "store")
     stepped.append(b"x")
     shutil.rmtree(tmp_path / "store")
@@ -475,7 +475,7 @@ def test_a_store_removed_as_a_whole_ends_with_an_error_of_the_store(tmp_path: Pa
 
 
 def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The default, ~/store, is the user's."""
+    """The default, ~/store, is in the user's home."""
     monkeypatch.setenv("HOME", str(tmp_path))
     store = MessageStore(StoreConfig(), clock=SystemClock())
     assert store.paths.root == str(tmp_path / "store")
@@ -496,7 +496,7 @@ def test_what_its_sender_does_not_dispatch_is_dispatched_at_the_next_flush(tmp_p
 
 
 def test_a_key_is_found_right_after_its_receipt(tmp_path: Path) -> None:
-    """A query needs neither the dispatch worker nor the index worker to have had their turn."""
+    """A query does not wait for the turns of the dispatch worker and the index worker."""
     stepped = Stepped(tmp_path)
     assert stepped.store.append(group_of([put(key="order-7")]), dispatch_later=True).status.is_stored
     assert len(stepped.store.query("T", "order-7", 0, 1 << 60, 10)) == 1
@@ -504,7 +504,7 @@ def test_a_key_is_found_right_after_its_receipt(tmp_path: Path) -> None:
 
 
 def test_show_all_makes_visible_what_was_appended(tmp_path: Path) -> None:
-    """A query for the end of a queue after a receipt returns an end beyond it."""
+    """A query for the end of a queue after a receipt returns an end above it."""
     stepped = Stepped(tmp_path)
     assert stepped.store.append(bodies(b"x"), dispatch_later=True).status.is_stored
     assert stepped.store.max_offset("T", 0) == 0

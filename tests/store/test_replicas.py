@@ -31,7 +31,7 @@ VERDICTS = {
 def test_a_bad_status_of_the_slaves_overwrites_one_of_the_disk(
     case: tuple[PutStatus, PutStatus], replicas_first: bool
 ) -> None:
-    """Whichever comes first, the answer comes with the second, once; an unknown result stays unknown."""
+    """Whichever comes first, the answer follows the second, once; an unknown result stays unknown."""
     told: list[PutStatus] = []
     both = BothVerdicts(told.append)
     steps = [(both.flushed, case[0]), (both.replicated, case[1])]

@@ -105,7 +105,7 @@ def test_busy_is_a_hold_above_the_limit_and_below_the_guard() -> None:
 
 
 def test_who_comes_to_a_busy_lock_is_sent_away_at_once() -> None:
-    """No wait at all, with the evidence; above RocketMQ's guard too, where nothing reads as busy any more."""
+    """It gets the evidence without a wait, even above RocketMQ's guard, where the lock no longer counts as busy."""
     clock = ManualClock()
     lock = AppendLock(clock, busy_limit_ms=1000)
     held = Held(lock)

@@ -377,7 +377,7 @@ def test_a_segment_that_was_written_is_committed_though_the_next_one_failed(tmp_
 
 
 def test_a_stop_tries_ten_times_and_then_is_no_clean_stop(tmp_path: Path) -> None:
-    """A disk that comes back in time loses nothing; another is reported, and the next start recovers the rest."""
+    """If the disk recovers in time no message is lost; if not, it is reported and the next start recovers the rest."""
     disk = Disk()
     stepped = pooled(tmp_path, disk.files)
     append(stepped, b"1")

@@ -204,7 +204,7 @@ def test_a_file_created_but_not_written_counts_as_absent(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("log_min", "expected"), [(0, 0), (1, 1), (100, 1), (1_000, 10), (2_350, 24), (99_999, 35)])
 def test_the_min_offset_follows_the_log(tmp_path: Path, log_min: int, expected: int) -> None:
-    """Entries whose records are gone are below the min offset; files wholly below it may go, the last never."""
+    """Entries without records are below the min offset; files wholly below it may be removed, the last one never."""
     queue = new_queue(tmp_path)
     queue.put(0, packed(rows_from(0, 35)))
     queue.write()

@@ -174,7 +174,7 @@ def test_a_full_device_raises_store_full() -> None:
 
 
 def test_a_directory_is_made_again_with_its_name_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own directory is synced before the file is written; where that fails, the next try makes and syncs again."""
+    """Its parent is synced before the file is written; where that fails, the next attempt makes and syncs it again."""
     files, steps = OsFileSystem(), []
     sync_dir = OsFileSystem.sync_dir
     sick = [True]

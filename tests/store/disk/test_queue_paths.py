@@ -143,7 +143,7 @@ def told(stepped: Stepped) -> list[tuple[object, object]]:
 
 
 def check(stepped: Stepped, skipped: list[tuple[str, int]]) -> None:
-    """The messages of T can be read and are on the disk, all else was skipped and logged once; the store continues."""
+    """Assert that T's messages are readable and on disk, illegal ones skipped and logged once; the store goes on."""
     assert stepped.bodies("T", 0) == [b"0", b"1", b"2"]
     assert stepped.bodies("T", 1) == [b"last"] * 3
     for _ in range(3):  # every worker, including retention and checkpoint

@@ -162,7 +162,7 @@ def test_an_empty_slave_starts_at_the_oldest_segment(tmp_path: Path) -> None:
 
 
 def test_start_at_leaves_no_gap_for_a_kill(tmp_path: Path) -> None:
-    """The segment that waited at offset 0 is gone before the new first one exists: else the store would not open."""
+    """The segment prepared at offset 0 is removed before the first one exists: otherwise the store would not open."""
     master, slave = pair(tmp_path)
     fill(master, 40)
     slave.runner.run_until_idle()

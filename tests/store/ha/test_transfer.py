@@ -47,7 +47,7 @@ def head(offset: int, body: memoryview) -> bytes:
 def test_the_slave_gets_the_log_whatever_the_socket_takes(
     batch_bytes: int, window_bytes: int, first_segment: int, steps: list[bytes | int]
 ) -> None:
-    """Appends and reads in any order: the same bytes, no frame across a segment or above the batch, bounded memory."""
+    """For any order of appends and reads: equal bytes, no frame across a segment or above the batch, bounded memory."""
     segment_bytes = 512
     start = first_segment * segment_bytes
     log = ByteLog(segment_bytes, start)

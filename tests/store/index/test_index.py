@@ -106,14 +106,14 @@ def test_keys_in_columns_are_those_of_the_messages(puts: list[Put], cut: int) ->
 
 
 def test_the_hash_without_absolute_value_is_zero() -> None:
-    """|hashCode| of Integer.MIN_VALUE does not exist; RocketMQ takes 0."""
+    """The absolute value |hashCode| of Integer.MIN_VALUE does not exist; RocketMQ uses 0."""
     topic, key = "TopicTest", "aXA4ptp"
     assert java_string_hash(f"{topic}#{key}") == -(1 << 31)
     assert index_hash(topic, key) == 0
 
 
 def test_messages_are_found_by_key_and_unique_id(tmp_path: Path) -> None:
-    """A query finds candidates newest first without waiting for the worker, limited in number and by topic."""
+    """A query finds candidates newest first without a wait for the worker, limited in number and by topic."""
     fixture = Fixture(tmp_path).open()
     uniq = uniq_key()
     first = fixture.put(Put(keys="k1 k2", uniq_key=uniq), Put(keys="k2"))
@@ -127,7 +127,7 @@ def test_messages_are_found_by_key_and_unique_id(tmp_path: Path) -> None:
 
 
 def test_the_worker_waits_for_a_pass_worth_its_cost(tmp_path: Path) -> None:
-    """Few keys wait 100 ms for others; then everything is in, and the watermark says so."""
+    """A few keys wait 100 ms for others; then all are in the index, and the watermark shows it."""
     fixture = Fixture(tmp_path).open()
     fixture.put(Put(keys="k"))
     fixture.runner.run_until_idle()
@@ -151,7 +151,7 @@ def test_a_query_is_limited_in_time(tmp_path: Path) -> None:
 
 
 def test_a_full_file_rolls(tmp_path: Path) -> None:
-    """Keys go on in the next file, in the middle of a message too, and queries look through all of them."""
+    """Keys continue in the next file, even within a message, and queries search all files."""
     fixture = Fixture(tmp_path, max_index_num=10, max_hash_slot_num=5).open()
     offsets = []
     for _ in range(7):
@@ -165,7 +165,7 @@ def test_a_full_file_rolls(tmp_path: Path) -> None:
 
 
 def test_without_the_index_there_are_no_files(tmp_path: Path) -> None:
-    """message_index_enable off: nothing is written, nothing is found, the watermark moves."""
+    """With message_index_enable off no file is written, no key found; the watermark moves."""
     fixture = Fixture(tmp_path, message_index_enable=False).open()
     fixture.put(Put(keys="k"))
     assert fixture.find("k") == []
@@ -183,7 +183,7 @@ def fill(fixture: Fixture, groups: int) -> None:
 
 @pytest.mark.parametrize("groups_max", [0, 1, 5, 4096])
 def test_a_full_backlog_gives_the_same_files(tmp_path: Path, groups_max: int) -> None:
-    """Groups that found no room are read again from the log, and the files are the same to the byte."""
+    """Groups without room in the backlog are read again from the log, and the files are equal to the byte."""
     plain = Fixture(tmp_path / "a", max_index_num=50).open()
     fill(plain, 30)
     plain.index.close()
@@ -219,7 +219,7 @@ def test_a_crash_and_a_rebuild_give_the_same_files(tmp_path: Path, flushed: int,
 
 
 def test_a_clean_start_reads_nothing(tmp_path: Path) -> None:
-    """After a clean stop the files are believed: no record is read again, and old keys are found."""
+    """After a clean stop the files are trusted: no record is read again, and old keys are found."""
     fixture = Fixture(tmp_path).open()
     fill(fixture, 5)
     fixture.index.close()
@@ -232,7 +232,7 @@ def test_a_clean_start_reads_nothing(tmp_path: Path) -> None:
 
 
 def test_files_below_the_log_are_removed(tmp_path: Path) -> None:
-    """Retention takes files whose keys all point below the log; queries leave out what is gone."""
+    """Retention removes files whose keys all point below the log; queries omit removed messages."""
     fixture = Fixture(tmp_path, max_index_num=10).open()
     fill(fixture, 6)
     offsets = fixture.find("k0")
@@ -266,7 +266,7 @@ class FullDisk(OsFileSystem):
 
 
 def test_a_disk_error_loses_no_key(tmp_path: Path) -> None:
-    """A write that fails is reported and tried again; each key is in the files once."""
+    """A failed write is reported and repeated; each key is in the files once."""
     disk = FullDisk()
     fixture = Fixture(tmp_path, file_system=disk, max_index_num=10).open()
     fill(fixture, 2)

@@ -1,4 +1,4 @@
-"""One index file against a scalar writer that does what RocketMQ's does, byte by byte."""
+"""One index file, compared byte by byte with a scalar writer that works as RocketMQ's does."""
 
 import itertools
 import struct
@@ -19,7 +19,7 @@ Key = tuple[int, int, int]  # hash, physical offset, store timestamp
 
 
 def scalar_index(keys: list[Key], slots: int = SLOTS, entries: int = ENTRIES) -> bytes:
-    """Return the file that inserting one by one gives (RocketMQ IndexFile.putKey)."""
+    """Return the file made by single inserts (RocketMQ IndexFile.putKey)."""
     data = bytearray(40 + slots * 4 + entries * 20)
     begin = used = 0
     for index, (key_hash, offset, timestamp) in enumerate(keys, start=1):
@@ -68,7 +68,7 @@ time_steps = st.lists(st.integers(0, 3_000), min_size=ENTRIES, max_size=ENTRIES)
 def test_batches_give_the_bytes_of_single_inserts(
     tmp_path_factory: pytest.TempPathFactory, hashes: list[int], steps: list[int], cuts: list[int], reopen: bool
 ) -> None:
-    """Any keys, cut into any batches, written at any time, give the file that one-by-one inserts give."""
+    """Any keys, in any batches, written at any time, give the file of single inserts."""
     path = tmp_path_factory.mktemp("index") / "a"
     keys = in_time_order(hashes, steps)
     file = new_file(path)
@@ -89,7 +89,7 @@ def test_batches_give_the_bytes_of_single_inserts(
 def test_lookups_find_what_a_dict_holds(
     tmp_path_factory: pytest.TempPathFactory, hashes: list[int], steps: list[int], written: str, data: st.DataObject
 ) -> None:
-    """A look-up gives the entries of a hash within the seconds asked for, newest first, wherever they are."""
+    """A look-up returns the entries of a hash within the given seconds, newest first, wherever they are."""
     keys = in_time_order(hashes, steps)
     file = new_file(tmp_path_factory.mktemp("index") / "a")
     insert(file, keys)
@@ -120,7 +120,7 @@ def test_a_file_is_cut_back_to_what_a_shorter_run_gives(
     keys = in_time_order(hashes, steps)
     path = tmp_path_factory.mktemp("index") / "a"
     file = new_file(path)
-    if stale and keys:  # the header and the slots are those of the first key, the entries have gone on
+    if stale and keys:  # header and slots are those after the first key, the entries are newer
         insert(file, keys[:1])
         file.write()
         insert(file, keys[1:])
@@ -146,14 +146,14 @@ def test_a_file_is_cut_back_to_what_a_shorter_run_gives(
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
-    """A file made with other settings is not read as if it fitted."""
+    """A file made with other settings is refused."""
     (tmp_path / "a").write_bytes(bytes(41))
     with pytest.raises(CorruptIndex, match="41 bytes"):
         open_file(tmp_path / "a")
 
 
 def test_a_chain_that_points_forward_ends(tmp_path: Path) -> None:
-    """Damaged previous pointers cannot make a look-up run in a circle."""
+    """Damaged previous pointers cannot lead a look-up in a circle."""
     file = new_file(tmp_path / "a")
     insert(file, [(1, 0, 1_700_000_000_000), (1, 100, 1_700_000_000_000)])
     file.seal()
@@ -164,7 +164,7 @@ def test_a_chain_that_points_forward_ends(tmp_path: Path) -> None:
 
 
 def test_the_first_key_of_a_second_file_counts_from_the_end_of_the_first(tmp_path: Path) -> None:
-    """As RocketMQ writes it (seen in stores of 4.9.7 and 5.3.3); a look-up takes it for the begin of its file."""
+    """RocketMQ writes it so (stores of 4.9.7 and 5.3.3); a look-up takes it for the start of its file."""
     keys: list[Key] = [(1, 100, 1_700_000_000_000), (2, 200, 1_700_000_001_000)]
     later: list[Key] = [(3, 300, 1_700_000_004_500), (10, 400, 1_700_000_006_000)]
     first = new_file(tmp_path / "1")

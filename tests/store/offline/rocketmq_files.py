@@ -23,7 +23,7 @@ def java_hash(text: str) -> int:
 
 @dataclass
 class Sent:
-    """What was stored, and where."""
+    """One stored message and its place."""
 
     topic: str
     queue_id: int

@@ -1,4 +1,4 @@
-"""Following records by their sizes gives the same, however it is done."""
+"""Following records by their sizes gives the same result in every way."""
 
 import struct
 from random import Random
@@ -17,7 +17,7 @@ PIECES = st.lists(
 
 
 def one_by_one(data: bytes, end: int) -> tuple[list[int], int]:
-    """Return what ``chain`` returns, in the plainest way."""
+    """Return the result of ``chain``, computed in the plainest way."""
     sizes, at = list[int](), 0
     while end - at >= RECORD_BYTES_MIN:
         size, magic = struct.unpack_from(">II", data, at)

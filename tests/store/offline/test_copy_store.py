@@ -28,7 +28,7 @@ def bodies_of(root: Path) -> list[tuple[str, int, int, bytes]]:
 
 
 def test_a_copy_holds_all_good_records_and_verifies(tmp_path: Path) -> None:
-    """Damage is left out and reported, all else is there with queues, index and settings; the source is as before."""
+    """Damage is left out and reported, the rest is there with queues, index and settings; the source is unchanged."""
     store = some_messages(tmp_path / "s", 120)
     victim = store.sent[33]
     base = victim.physical_offset - victim.physical_offset % SEGMENT_BYTES
@@ -50,7 +50,7 @@ def test_a_copy_holds_all_good_records_and_verifies(tmp_path: Path) -> None:
 
 
 def test_a_copy_of_one_topic_opens_in_our_broker(tmp_path: Path) -> None:
-    """Only the chosen records are copied, with the queue offsets they had, and a broker serves them."""
+    """Only the selected records are copied, with their queue offsets, and a broker serves them."""
     store = some_messages(tmp_path / "s", 120)
     reader = StoreReader.open(str(store.write()))
 
@@ -74,7 +74,7 @@ def test_a_copy_of_one_topic_opens_in_our_broker(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_refused_before_it_begins(tmp_path: Path) -> None:
-    """A target that is not empty and a full disk are reported, and nothing is written."""
+    """A target that is not empty and a full disk are reported, and no file is written."""
     reader = StoreReader.open(str(some_messages(tmp_path / "s", 20).write()))
     with pytest.raises(RepairRefused):
         StoreCopy(reader, str(tmp_path / "s"), OsFileSystem()).run()

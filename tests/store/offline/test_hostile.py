@@ -1,4 +1,4 @@
-"""Directories full of bytes that must not be trusted."""
+"""Directories full of bytes that cannot be trusted."""
 
 import os
 import random
@@ -25,7 +25,7 @@ from tests.store.offline.rocketmq_files import (
 
 
 def check(root: Path) -> None:
-    """Verify at every level, plan a repair; whatever is found, no error but a PocketMQError comes out."""
+    """Verify at every level, and plan a repair; only a PocketMQError may be raised."""
     before = tree(root)
     levels: tuple[Level, ...] = ("log", "full")
     for level in levels:
@@ -43,7 +43,7 @@ def check(root: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_bytes_in_every_file_are_only_findings(tmp_path: Path, seed: int) -> None:
-    """Each file in turn, then all at once, filled with noise or with 0xFF: a report comes out, and no file changes."""
+    """Each file in turn, then all at once, filled with noise or with 0xFF: there is a report, and no file changes."""
     rng = random.Random(seed)
     root = some_messages(tmp_path / "s", 60).write(abort=seed % 2 == 1)
     (root / "pocketmq").mkdir()
@@ -98,7 +98,7 @@ def test_strange_names_are_not_followed(tmp_path: Path) -> None:
 
 
 def test_topics_in_records_are_never_paths(tmp_path: Path) -> None:
-    """A record that claims the topic ``../../x`` is read, and nothing outside of the store is touched for it."""
+    """A record with the topic ``../../x`` is read, and no file outside the store is touched."""
     store = RocketStore(tmp_path / "s")
     store.put("../../x", 0, b"evil")
     store.put("..", 0, b"evil")
@@ -117,7 +117,7 @@ def test_topics_in_records_are_never_paths(tmp_path: Path) -> None:
 
 
 def test_a_size_that_lies_costs_no_memory(tmp_path: Path) -> None:
-    """Headers that claim records and groups of nearly 2 GiB are refused before anything of that size is read."""
+    """Headers that claim records and groups of nearly 2 GiB are refused before a read of that size."""
     root = tmp_path / "s"
     (root / "commitlog").mkdir(parents=True)
     (root / "checksums").mkdir()

@@ -20,7 +20,7 @@ from tests.store.log_fakes import HOST, Stepped, group_of, put, store_config
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["mapped", "written"])
 def test_a_store_being_appended_to_has_no_damage_and_gives_each_message_in_order(tmp_path: Path, mode: str) -> None:
-    """Verifications and reads beside a running writer find whole records only, never damage, and no gap in a queue."""
+    """Verifications and reads beside a running writer find whole records only, no damage, and no gap in a queue."""
     config = store_config(
         tmp_path,
         append_mode=mode,
@@ -53,7 +53,7 @@ def test_a_store_being_appended_to_has_no_damage_and_gives_each_message_in_order
 
     writer = threading.Thread(target=write)
     writer.start()
-    began.wait()  # a store without a message has nothing to read
+    began.wait()  # a store without a message has none to read
     try:
         rounds = 0
         while rounds < 6 or stored[0] < 2000:
@@ -92,7 +92,7 @@ class Growing(OsFileSystem):
         self.is_armed = False
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
-        """See ``FileSystem``."""
+        """Open a file, and grow the store at the chosen time."""
         if self.is_armed and path == self._path:
             self._left -= 1
             if self._left == 0:
@@ -102,7 +102,7 @@ class Growing(OsFileSystem):
 
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_a_broker_that_goes_on_into_the_next_file_leaves_no_gap(tmp_path: Path, at: int) -> None:
-    """A walk that found the end of the log in one file gives nothing of the next one without what is between."""
+    """A walk that found the end of the log in one file returns no record of the next one without those in between."""
     live = Stepped(tmp_path, mapped_file_size_commit_log=16_384, max_message_size=2000)
     live.append(*[b"x" * 1000] * 10)
     live.runner.step_all()
@@ -130,7 +130,7 @@ def test_a_broker_that_goes_on_into_the_next_file_leaves_no_gap(tmp_path: Path, 
 
 
 def test_what_a_broker_stores_behind_the_known_files_is_no_finding(tmp_path: Path) -> None:
-    """Entries of queues and index that came after the names were read, of records in new files too, fit the log."""
+    """Entries of queues and index written after the names were read, also of records in new files, fit the log."""
     live = Stepped(tmp_path)
 
     def store_some(count: int) -> None:
@@ -152,7 +152,7 @@ def test_what_a_broker_stores_behind_the_known_files_is_no_finding(tmp_path: Pat
     report = verify(reader, level="full")
     assert report.ok, (report.queues, report.index, report.checkpoint)
     reader = StoreReader.open(str(tmp_path), index_numbers=(64, 512))
-    index = IndexCheck(reader, is_sample=False)  # has read the headers
+    index = IndexCheck(reader, is_sample=False)  # after it has read the headers
     store_some(30)
     for chunk in reader.chunks():
         index.see(RecordGroup.from_log(chunk.columns.buffer))
@@ -163,7 +163,7 @@ def test_what_a_broker_stores_behind_the_known_files_is_no_finding(tmp_path: Pat
 
 
 def test_a_checkpoint_while_a_live_store_is_verified_is_no_finding(tmp_path: Path) -> None:
-    """Positions and checkpoint that a broker wrote behind the walk promise nothing that was looked for."""
+    """Positions and checkpoint that a broker wrote after the walk promise only bytes outside the walk."""
     live = Stepped(tmp_path)
     live.append(b"one")
     live.store.checkpoint()

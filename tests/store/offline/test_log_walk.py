@@ -43,7 +43,7 @@ def change(root: Path, offset: int, data: bytes) -> None:
 
 
 def test_group_checksums_cover_all_records(root: Path) -> None:
-    """Every record of a sound store comes in a chunk whose checksums agreed; checksums alone cover the same bytes."""
+    """Every record of a sound store is in a chunk whose checksums agreed; checksums alone cover the same bytes."""
     reader = StoreReader.open(str(root))
     chunks = [item for item in reader.walk() if isinstance(item, LogChunk)]
     assert sum(len(chunk.columns) for chunk in chunks) == 60
@@ -54,7 +54,7 @@ def test_group_checksums_cover_all_records(root: Path) -> None:
 
 
 def test_a_changed_header_is_suspect_and_a_changed_body_is_damage(root: Path) -> None:
-    """A queue id that changed keeps the record and is found by the group's checksum; a body that changed loses it."""
+    """A changed queue id keeps the record and is found by the group's checksum; a changed body loses the record."""
     reader = StoreReader.open(str(root))
     all_offsets = offsets(reader)
     change(root, all_offsets[10] + 15, b"\x09")  # queue id
@@ -68,7 +68,7 @@ def test_a_changed_header_is_suspect_and_a_changed_body_is_damage(root: Path) ->
 
 
 def test_bytes_behind_the_last_record_are_a_tail_and_zeros_are_nothing(root: Path) -> None:
-    """Half a record at the end is reported as tail, with all of it; without it nothing is."""
+    """Half a record at the end is reported as a whole tail; without it there is none."""
     reader = StoreReader.open(str(root))
     findings: list[Finding] = []
     all_offsets = offsets(reader, findings)
@@ -85,7 +85,7 @@ def test_bytes_behind_the_last_record_are_a_tail_and_zeros_are_nothing(root: Pat
 
 @pytest.mark.parametrize("case", ["zeros", "removed", "half"])
 def test_a_lost_stretch_with_records_behind_it_is_damage(root: Path, case: str) -> None:
-    """A file of zeros, a file that is gone and a half-copied one are damage up to the next file, not the end."""
+    """A file of zeros, a missing file and a half-copied one are damage up to the next file, not the end."""
     reader = StoreReader.open(str(root))
     before = offsets(reader)
     path = root / "commitlog" / f"{SEGMENT_BYTES:020d}"
@@ -109,7 +109,7 @@ def test_a_lost_stretch_with_records_behind_it_is_damage(root: Path, case: str) 
 def test_any_split_reads_each_record_exactly_once(
     root: Path, bytes_max: int, use_checksums: bool, seed: random.Random
 ) -> None:
-    """Parts of any size, walked in any order by readers of their own, give every record once."""
+    """Parts of any size, walked in any order by separate readers, give every record once."""
     whole = offsets(StoreReader.open(str(root)))
     parts = StoreReader.open(str(root)).ranges(bytes_max)
     seed.shuffle(parts)
@@ -123,7 +123,7 @@ def test_any_split_reads_each_record_exactly_once(
 
 
 def test_what_a_body_holds_is_not_taken_for_records(tmp_path: Path) -> None:
-    """A damaged record whose body holds a whole record at its own place is stepped over, not looked into."""
+    """A damaged record whose body contains a whole record at its own place is skipped, not searched."""
     stepped = Stepped(tmp_path)
     stepped.append(b"first" * 20)
     first = stepped.store.read_record(0)
@@ -165,7 +165,7 @@ def test_a_record_half_written_at_the_first_look_is_read_at_the_second(root: Pat
 
 
 def test_directories_that_are_no_store_are_told_apart(root: Path, tmp_path: Path) -> None:
-    """Missing, foreign, empty, mixed and unreadable directories each have an error of their own."""
+    """Missing, foreign, empty, mixed and unreadable directories each have their own error."""
     with pytest.raises(NotAStore):
         StoreReader.open(str(tmp_path / "nowhere"))
     (tmp_path / "other").mkdir()
@@ -183,7 +183,7 @@ def test_directories_that_are_no_store_are_told_apart(root: Path, tmp_path: Path
 
 
 def test_a_store_without_permission_is_refused(root: Path) -> None:
-    """What the system refuses to open is reported as a matter of permission, not as damage."""
+    """A file that the system refuses to open is reported as a missing permission, not as damage."""
 
     class Refusing(OsFileSystem):
         def open(self, path: str, *, create: bool = False, writable: bool = True) -> OsFile:
@@ -196,7 +196,7 @@ def test_a_store_without_permission_is_refused(root: Path) -> None:
 
 
 def test_the_read_only_file_system_refuses_every_change(tmp_path: Path) -> None:
-    """No call of the file system changes a file, and files open for reading whatever was asked."""
+    """No call of the file system changes a file; files open for reading, whatever mode was requested."""
     (tmp_path / "a").write_bytes(b"x")
     files = ReadOnlyFileSystem(OsFileSystem())
     path = str(tmp_path / "a")

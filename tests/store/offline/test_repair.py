@@ -1,4 +1,4 @@
-"""Repairs: what they change, what they leave, and the plan shown before."""
+"""Repairs: their changes, their limits, and the plan shown before."""
 
 import shutil
 import struct
@@ -54,7 +54,7 @@ def spoil(root: Path, store: RocketStore, case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_repaired_rocketmq_store_is_the_one_it_was(tmp_path: Path, case: str) -> None:
-    """Whatever was spoilt is put right in RocketMQ's format: log and queues byte for byte, and all verifies again."""
+    """Damaged parts are repaired in RocketMQ's format: log and queues byte for byte, and everything verifies again."""
     store = some_messages(tmp_path / "s", 100)
     root = store.write()
     sound = tree(root)
@@ -71,7 +71,7 @@ def test_a_repaired_rocketmq_store_is_the_one_it_was(tmp_path: Path, case: str) 
     for name, data in sound.items():
         if name.startswith(("commitlog", "consumequeue", "config")):
             if case == "queue_gone" and name.startswith("consumequeue"):
-                continue  # no file is left to show their size: RocketMQ's default is used
+                continue  # no file is left to show their size: RocketMQ's default applies
             assert after[name] == data, name
     assert not (root / "pocketmq" / "positions.json").exists()
     copies = tree(Path(result.backup))
@@ -83,7 +83,7 @@ def test_a_repaired_rocketmq_store_is_the_one_it_was(tmp_path: Path, case: str) 
 
 
 def test_a_sound_store_is_left_alone(tmp_path: Path) -> None:
-    """Nothing to do: no copies are made, only the lock file is touched."""
+    """No step is needed: no copies are made, only the lock file is touched."""
     root = some_messages(tmp_path / "s", 40).write()
     before = tree(root)
     result = Repair(str(root)).run()
@@ -116,7 +116,7 @@ def test_entries_of_messages_that_are_gone_keep_the_offsets_of_their_queue(tmp_p
 
 
 def test_damage_in_the_middle_stays_and_is_said_to(tmp_path: Path) -> None:
-    """Bad bytes between good records are not touched by a repair; the plan names them and the way out."""
+    """A repair does not touch bad bytes between good records; the plan names them and the cure."""
     store = some_messages(tmp_path / "s", 100)
     victim = store.sent[50]
     base = victim.physical_offset - victim.physical_offset % 16_384
@@ -130,7 +130,7 @@ def test_damage_in_the_middle_stays_and_is_said_to(tmp_path: Path) -> None:
 
 
 def test_our_own_store_opens_after_a_repair(tmp_path: Path) -> None:
-    """Torn tail, lost queue, positions that promise more: after the repair our broker finds all good messages."""
+    """A torn tail, a lost queue, positions that promise more: after the repair our broker finds all good messages."""
     stepped = Stepped(tmp_path / "s")
     for number in range(12):
         stepped.append(b"%d" % number * 200, queue_id=number % 2)
@@ -155,7 +155,7 @@ def test_our_own_store_opens_after_a_repair(tmp_path: Path) -> None:
 
 
 def test_a_store_in_use_is_refused_untouched(tmp_path: Path) -> None:
-    """While a broker has the lock nothing is changed, whatever is wrong."""
+    """While a broker has the lock no file changes, whatever is wrong."""
     stepped = Stepped(tmp_path / "s")
     stepped.append(b"x")
     before = tree(tmp_path / "s")
@@ -166,7 +166,7 @@ def test_a_store_in_use_is_refused_untouched(tmp_path: Path) -> None:
 
 
 def test_refusals_come_before_any_change(tmp_path: Path) -> None:
-    """No store, a directory for copies that is not empty, a full disk: the store's files are as before."""
+    """No store, a directory for copies that is not empty, a full disk: the store's files stay unchanged."""
     with pytest.raises(NotAStore):
         Repair(str(tmp_path / "none")).run()
     assert not (tmp_path / "none").exists()
@@ -238,7 +238,7 @@ def closed_store(root: Path, torn: bytes) -> int:
 
 @pytest.mark.parametrize("torn", [b"\xaa", b"\0"])
 def test_an_acknowledged_end_is_damage_and_keeps_its_place(tmp_path: Path, torn: bytes) -> None:
-    """What positions promised is never cut, even if other things are repaired: its queue offset is not reused."""
+    """Bytes that positions promised are never cut, even if other parts are repaired: the queue offset is not reused."""
     root = tmp_path / "s"
     end = closed_store(root, torn)
     shutil.rmtree(root / "consumequeue" / "T" / "0")
@@ -262,7 +262,7 @@ def test_an_acknowledged_end_is_damage_and_keeps_its_place(tmp_path: Path, torn:
 
 @pytest.mark.slow
 def test_a_broker_may_start_on_a_repair_that_was_stopped(tmp_path: Path) -> None:
-    """Wherever a repair is stopped, a broker that is started then has every message in its queue, at its offset."""
+    """Wherever a repair is stopped, a broker started then has every message in its queue, at its offset."""
     sound = tmp_path / "sound"
     stepped = Stepped(sound)
     for number in range(12):

@@ -29,7 +29,7 @@ def read_all(reader: StoreReader) -> list[ReceivedMessage]:
 
 
 def test_every_message_is_read_with_all_its_fields(tmp_path: Path) -> None:
-    """Records of both formats and both address families come out as they were packed, across blank ends."""
+    """Records of both formats and both address families come out as they were packed, even across blank ends."""
     store = some_messages(tmp_path)
     reader = StoreReader.open(str(store.write()))
     got = read_all(reader)
@@ -64,7 +64,7 @@ def test_a_sound_store_is_found_sound_and_stays_untouched(tmp_path: Path, first_
 
 
 def test_the_queues_read_as_they_were_written(tmp_path: Path) -> None:
-    """Bounds and entries of a queue that spans files are those that were packed."""
+    """Bounds and entries of a queue that spans files equal the packed ones."""
     store = some_messages(tmp_path)
     reader = StoreReader.open(str(store.write()))
     mine = [sent for sent in store.sent if (sent.topic, sent.queue_id) == ("Orders", 1)]
@@ -76,7 +76,7 @@ def test_the_queues_read_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_rocketmqs_fill_in_front_of_a_queue_is_no_entry(tmp_path: Path) -> None:
-    """Blank entries that pad a queue's first file are counted as such and are no problem."""
+    """Blank entries that pad a queue's first file are counted as such and are no fault."""
     store = RocketStore(tmp_path)
     store.next["T", 0] = 3
     store.put("T", 0, b"x")

@@ -1,4 +1,4 @@
-"""What a verification says about queues, index and checkpoint that do not fit the log."""
+"""The report of a verification on queues, index and checkpoint that do not fit the log."""
 
 import os
 import struct
@@ -37,7 +37,7 @@ def problem_of(report: VerifyReport) -> QueueProblem:
 
 @pytest.mark.parametrize("case", ["missing", "wrong", "beyond", "tags"])
 def test_each_kind_of_wrong_entry_is_counted_and_placed(tmp_path: Path, case: str) -> None:
-    """One entry is changed in one way: exactly that count is 1, and its queue offset is named."""
+    """One entry is changed in one way: exactly that count is 1, and the report has its queue offset."""
     store = some_messages(tmp_path)
     root = store.write()
     mine = [sent for sent in store.sent if (sent.topic, sent.queue_id) == ("Orders", 1)]
@@ -100,7 +100,7 @@ def test_entries_not_written_yet_are_pending_in_an_open_store_and_missing_in_a_c
 
 
 def test_records_of_a_topic_made_again_are_superseded(tmp_path: Path) -> None:
-    """Two records with one queue offset, the entry points to the later: the older one is no problem."""
+    """Two records with one queue offset, the entry points to the later: the older one is no fault."""
     store = RocketStore(tmp_path)
     store.put("T", 0, b"old")
     store.next["T", 0] = 0
@@ -152,7 +152,7 @@ def test_an_index_that_does_not_fit_is_reported(tmp_path: Path, case: str) -> No
 
 
 def test_index_numbers_can_be_given(tmp_path: Path) -> None:
-    """A file whose size leaves slots and entries open is read when the user gives them."""
+    """A file whose size does not determine slots and entries is read with the user's numbers."""
     root = some_messages(tmp_path, 20).write()
     (path,) = (root / "index").iterdir()
     path.write_bytes(path.read_bytes() + bytes(20))
@@ -179,7 +179,7 @@ def test_a_checkpoint_that_promises_too_much_is_reported(tmp_path: Path, case: s
 
 
 def test_a_tail_is_a_problem_of_a_closed_store_only(tmp_path: Path) -> None:
-    """Half a record behind the last one: normal after a crash or while a broker writes, wrong after a clean stop."""
+    """Half a record behind the last one is normal after a crash or while a broker writes, wrong after a clean stop."""
     store = some_messages(tmp_path, 20)
     base = max(store.log)
     at = store.at - base
@@ -193,7 +193,7 @@ def test_a_tail_is_a_problem_of_a_closed_store_only(tmp_path: Path) -> None:
 
 
 def test_ranges_are_a_set_of_integers() -> None:
-    """Ascending, scattered and repeated values answer as a set does; too many ranges are given up, not kept."""
+    """Ascending, scattered and repeated values answer like a set; too many ranges are dropped."""
     ranges, model = Ranges(), set[int]()
     rng = np.random.default_rng(1)
     for _ in range(50):

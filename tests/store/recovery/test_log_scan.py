@@ -1,4 +1,4 @@
-"""The fast check of records against the one that explains."""
+"""The fast check of records, compared with the one that explains faults."""
 
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def test_whatever_one_record_becomes_the_others_are_found(
     index: int,
     data: st.DataObject,
 ) -> None:
-    """A record replaced by noise is cut when it is the last, and else a damaged range between good neighbors."""
+    """A record replaced by noise is cut when it is the last; else it is a damaged range between good neighbours."""
     root = tmp_path_factory.mktemp("scan")
     index %= len(records)
     parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""What a start makes of what a crash, a kill or a sick disk left."""
+"""A start after a crash, a kill, or faults of the disk."""
 
 import shutil
 import struct
@@ -55,14 +55,14 @@ def flip(root: Path, offset: int) -> None:
 
 
 def image(root: Path) -> dict[str, bytes]:
-    """Return all files of a closed store but those that hold times or copies of their own."""
+    """Return all files of a closed store except those that contain times or their own copies."""
     skipped = ("lock", "quarantine", "checksums", "positions")
     files = (path for path in root.rglob("*") if path.is_file() and not any(part in str(path) for part in skipped))
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(files)}
 
 
 def test_a_clean_start_reads_the_last_group_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long the log is, only its last group and a look behind the end are read."""
+    """However long the log is, only its last group and the bytes behind the end are read."""
     stepped = Stepped(tmp_path)
     for _ in range(40):
         stepped.append(bytes(3000))
@@ -87,7 +87,7 @@ def test_a_clean_start_reads_the_last_group_and_nothing_else(tmp_path: Path, mon
 
 
 def test_after_a_kill_everything_is_there_again(tmp_path: Path) -> None:
-    """Without a single flush: log, queues, offsets and index go on as if nothing had happened."""
+    """Without a single flush, log, queues, offsets and index continue without a gap."""
     texts = [b"%d" % number * 500 for number in range(30)]
     root, ends = crashed(tmp_path, *texts, checksums=False)
     stepped = Stepped(root)
@@ -101,7 +101,7 @@ def test_after_a_kill_everything_is_there_again(tmp_path: Path) -> None:
 
 
 def test_recovery_builds_the_same_files_as_a_clean_stop(tmp_path: Path) -> None:
-    """Consume queues and log are byte for byte those of the store that was not killed."""
+    """Consume queues and log equal those of the store that was not killed, byte for byte."""
     root, _ = crashed(tmp_path, *[b"%d" % number * 700 for number in range(20)])
     shutil.rmtree(root / "consumequeue", ignore_errors=True)
     stepped = Stepped(root)
@@ -115,7 +115,7 @@ def test_recovery_builds_the_same_files_as_a_clean_stop(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("checksums", [True, False])
 def test_a_torn_last_record_is_cut_at_every_byte(tmp_path: Path, checksums: bool) -> None:
-    """Any prefix of the last record: the record goes, the ones before stay, its bytes read as zeros afterwards."""
+    """Any prefix of the last record: the record is removed, earlier ones stay, its bytes read as zeros afterwards."""
     stepped = Stepped(tmp_path / "live")
     ends = [stepped.append(b"first"), stepped.append(b"second")]
     ends.append(stepped.store.append(group_of([put(b"torn", key="k1 k2")])).end_offset)
@@ -142,7 +142,7 @@ def test_a_torn_last_record_is_cut_at_every_byte(tmp_path: Path, checksums: bool
 
 
 def scan(root: Path) -> ScanResult:
-    """Verify a log without changing anything."""
+    """Verify a log without a change."""
     files = OsFileSystem()
     segments = SegmentQueue(files, str(root / "commitlog"), SEGMENT_BYTES)
     segments.load()
@@ -152,7 +152,7 @@ def scan(root: Path) -> ScanResult:
 def test_no_old_record_comes_back(tmp_path: Path) -> None:
     """Crash with two records behind a torn one, recover, append one of the torn one's size, crash, recover."""
     root, ends = crashed(tmp_path, b"kept", b"torn", b"ghost1", b"ghost2", checksums=False)
-    # The torn record destroys the chain; the ghosts behind it are made unfindable only by the zeroing.
+    # The torn record destroys the chain; only the zeroing hides the records behind it.
     change(root, ends[0], bytes(ends[1] - ends[0]))
     ghosts = (root / "commitlog" / FIRST).read_bytes()[ends[1] : ends[3]]
     change(root, ends[1], bytes(len(ghosts)))
@@ -168,11 +168,11 @@ def test_no_old_record_comes_back(tmp_path: Path) -> None:
 
 
 def test_the_torn_tail_is_zeroed_so_that_a_same_sized_record_reveals_nothing(tmp_path: Path) -> None:
-    """A torn record, whose last bytes form a whole record at its place, is gone for good after one recovery."""
+    """A torn record whose last bytes form a whole record at its place is gone after one recovery."""
     root, ends = crashed(tmp_path, b"kept", b"t" * 300, checksums=False)
     inner = (root / "commitlog" / FIRST).read_bytes()[: ends[0]]
     at = ends[0] + 150
-    # a record that knows this very offset, inside the body of the torn one
+    # a record that contains this very offset, inside the body of the torn one
     change(root, at, inner[:28] + struct.pack(">q", at) + inner[36:])
     first = Stepped(root)
     assert (first.report.end_offset, first.report.damaged) == (ends[0], [])
@@ -190,7 +190,7 @@ def test_the_torn_tail_is_zeroed_so_that_a_same_sized_record_reveals_nothing(tmp
 @pytest.mark.parametrize("checksums", [True, False])
 @pytest.mark.parametrize("place", ["body", "magic", "size", "offset"])
 def test_damage_in_the_middle_is_kept_reported_and_stepped_over(tmp_path: Path, place: str, checksums: bool) -> None:
-    """The messages behind it stay readable with their offsets, the damaged bytes are copied and left as they are."""
+    """Messages behind it stay readable with their offsets; the damaged bytes are copied and stay unchanged."""
     root, ends = crashed(tmp_path, b"one", b"two", b"three", b"four", checksums=checksums)
     at = ends[0] + {"body": 88, "magic": 4, "size": 2, "offset": 30}[place]
     flip(root, at)
@@ -212,7 +212,7 @@ def test_damage_in_the_middle_is_kept_reported_and_stepped_over(tmp_path: Path, 
 
 
 def test_a_changed_property_is_noticed_by_the_group_checksum(tmp_path: Path) -> None:
-    """No CRC of RocketMQ's covers it; the record stays and the group is reported."""
+    """RocketMQ's CRC does not cover it; the record stays and the group is reported."""
     root, ends = crashed(tmp_path, b"one", b"two")
     flip(root, ends[0] + 19)  # the user's flag: no check of the record sees it
     stepped = Stepped(root)
@@ -224,7 +224,7 @@ def test_a_changed_property_is_noticed_by_the_group_checksum(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("field_at", [15, 27])  # queue id, queue offset
 def test_a_record_that_would_take_the_place_of_others_is_kept_out_of_its_queue(tmp_path: Path, field_at: int) -> None:
-    """A changed queue offset or queue id costs the message that has it, not those behind it."""
+    """A changed queue offset or queue id costs its own message, not those behind it."""
     root, ends = crashed(tmp_path, b"one", b"two", b"three", b"four")
     flip(root, ends[0] + field_at)
     stepped = Stepped(root)
@@ -239,7 +239,7 @@ def test_a_record_that_would_take_the_place_of_others_is_kept_out_of_its_queue(t
 
 
 def test_damage_over_a_segment_end_reaches_to_the_next_good_record(tmp_path: Path) -> None:
-    """A segment without its blank end: the next segment's records are kept."""
+    """A segment lacks its blank end: the next segment's records are kept."""
     root, ends = crashed(tmp_path, bytes(5000), bytes(5000), b"last")
     assert ends[1] > SEGMENT_BYTES
     change(root, ends[0], bytes(8))
@@ -250,7 +250,7 @@ def test_damage_over_a_segment_end_reaches_to_the_next_good_record(tmp_path: Pat
 
 
 def test_segments_behind_the_end_are_removed_with_a_copy(tmp_path: Path) -> None:
-    """Bytes that are no record do not stay where the log will grow to."""
+    """Bytes that are no record do not stay where the log will grow."""
     root, ends = crashed(tmp_path, b"one")
     (root / "commitlog" / f"{SEGMENT_BYTES:020d}").write_bytes(b"\x01" * 100 + bytes(SEGMENT_BYTES - 100))
     (root / "commitlog" / f"{2 * SEGMENT_BYTES:020d}").write_bytes(bytes(SEGMENT_BYTES))
@@ -263,7 +263,7 @@ def test_segments_behind_the_end_are_removed_with_a_copy(tmp_path: Path) -> None
 
 
 def test_recovery_can_be_killed_at_every_step(tmp_path: Path) -> None:
-    """Whatever change of the disk is the last one before a kill, the next recovery ends with the same store."""
+    """Whichever change of the disk is the last before a kill, the next recovery ends with the same store."""
     texts = [b"%d" % number * 900 for number in range(12)]
     root, ends = crashed(tmp_path, *texts)
     flip(root, ends[3] + 90)
@@ -303,7 +303,7 @@ def test_recovery_can_be_killed_at_every_step(tmp_path: Path) -> None:
 
 
 def test_a_store_rocketmq_closed_is_taken_as_it_is(tmp_path: Path) -> None:
-    """Without our own files: no abort marker means a clean stop, the queues are believed."""
+    """Without our own files: no abort marker means a clean stop, and the queues are trusted."""
     stepped = Stepped(tmp_path)
     for number in range(20):
         stepped.append(b"%d" % number * 900)
@@ -320,7 +320,7 @@ def test_a_store_rocketmq_closed_is_taken_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_store_rocketmq_left_open_is_verified_from_its_checkpoint(tmp_path: Path) -> None:
-    """The newest segment whose first record is older than the checkpoint less three seconds is where it begins."""
+    """It starts with the newest segment whose first record is older than the checkpoint less three seconds."""
     live = Stepped(tmp_path / "live")
     times = []
     for number in range(12):
@@ -354,7 +354,7 @@ def live_records(root: Path) -> list[Record]:
 
 
 def test_damaged_positions_are_no_positions(tmp_path: Path) -> None:
-    """A recovery without them begins further back and ends at the same place."""
+    """A recovery without them starts further back and ends at the same place."""
     root, ends = crashed(tmp_path, b"one", b"two")
     (root / "pocketmq").mkdir(exist_ok=True)
     (root / "pocketmq" / "positions.json").write_bytes(b'{"positions":{"recover_offset":999},"crc32":1}')
@@ -364,7 +364,7 @@ def test_damaged_positions_are_no_positions(tmp_path: Path) -> None:
 
 
 def test_a_recovery_begins_at_the_last_checkpoint(tmp_path: Path) -> None:
-    """What was durable then is not read again."""
+    """Bytes that were durable then are not read again."""
     live = Stepped(tmp_path / "live")
     for number in range(10):
         live.append(b"%d" % number * 900)
@@ -380,7 +380,7 @@ def test_a_recovery_begins_at_the_last_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_clean_stop_that_is_not_true_is_noticed(tmp_path: Path) -> None:
-    """The log goes on behind the stop, or its last group is damaged: recovered, not believed."""
+    """The log continues behind the stop, or its last group is damaged: it is recovered, not trusted."""
     stepped = Stepped(tmp_path / "live")
     stepped.append(b"one")
     stepped.store.close()
@@ -402,7 +402,7 @@ def test_a_clean_stop_that_is_not_true_is_noticed(tmp_path: Path) -> None:
 
 
 def test_without_its_log_a_store_starts_empty_and_says_so(tmp_path: Path) -> None:
-    """Consume queues that point nowhere go too (RocketMQ's rule)."""
+    """Consume queues without records are removed, too (RocketMQ's rule)."""
     stepped = Stepped(tmp_path)
     stepped.append(b"one")
     stepped.store.close()
@@ -416,7 +416,7 @@ def test_without_its_log_a_store_starts_empty_and_says_so(tmp_path: Path) -> Non
 
 
 def test_wrong_sizes_and_gaps_change_nothing(tmp_path: Path) -> None:
-    """A refused start leaves every file as it was, and the directory unlocked."""
+    """A refused start leaves every file unchanged, and the directory unlocked."""
     root, _ = crashed(tmp_path, bytes(5000), bytes(5000), bytes(5000))
     (root / "commitlog" / f"{SEGMENT_BYTES:020d}").rename(root / "aside")
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != "lock"}
@@ -441,7 +441,7 @@ def test_what_a_kill_left_half_allocated_is_removed(tmp_path: Path) -> None:
 
 
 def test_positions_of_another_segment_size_are_not_believed(tmp_path: Path) -> None:
-    """They would point somewhere else."""
+    """Their offsets would point to wrong places."""
     root, ends = crashed(tmp_path, b"one", b"two")
     (root / "pocketmq").mkdir(exist_ok=True)
     positions = Positions(segment_bytes=4096, recover_offset=50, end_offset=60)

@@ -14,7 +14,7 @@ Row = tuple[str, int, bool]  # topic, queue offset, suspect
 def refused(
     rows: list[Row], ends: dict[tuple[str, int], int] | None = None, has_holes: bool = False, deleted: int = 0
 ) -> list[int]:
-    """Return the numbers of the rows that are refused; each row is a group of 100 bytes."""
+    """Return the numbers of the refused rows; each row is a group of 100 bytes."""
     groups: list[RecordGroup] = []
     suspects = []
     for number, (topic, offset, is_suspect) in enumerate(rows):
@@ -38,18 +38,18 @@ def refused(
         ([("T", 0, True), ("T", 65, True), ("T", 2, True)], [1]),
         ([("T", 0, False), ("T", 3, True)], [1]),
         ([("T", 0, False), ("U", 1, True), ("T", 2, False)], [1]),
-        ([("U", 0, True), ("T", 1, False)], [0]),  # the first of T, whose topic has changed
+        ([("U", 0, True), ("T", 1, False)], [0]),  # the first of T, with a changed topic
         ([("U", 0, True), ("T", 0, False)], []),
         ([("T", -5, True), ("T", 1, False)], [0]),
     ],
 )
 def test_a_suspect_is_refused_where_it_does_not_continue_its_queue(rows: list[Row], expected: list[int]) -> None:
-    """Whole groups are always believed; what stands between them must fit."""
+    """Whole groups are always trusted; suspects between them must fit."""
     assert refused(rows) == expected
 
 
 def test_a_queue_goes_on_where_its_entries_end() -> None:
-    """The log is not read from its beginning: earlier entries say what comes first."""
+    """The log is not read from its beginning: earlier entries give the first offset."""
     assert refused([("T", 7, True)], {("T", 0): 7}) == []
     assert refused([("T", 8, True)], {("T", 0): 7}) == [0]
     assert refused([("T", 6, True)], {("T", 0): 7}) == [0]
@@ -62,5 +62,5 @@ def test_over_holes_offsets_may_jump_forward_only() -> None:
 
 
 def test_a_recreated_topic_begins_at_zero() -> None:
-    """Its older messages, with higher offsets, are no neighbors."""
+    """Its older messages, with higher offsets, are no neighbours."""
     assert refused([("D", 40, False), ("D", 41, True), ("D", 0, True), ("D", 1, False)], deleted=200) == []

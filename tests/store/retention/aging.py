@@ -15,7 +15,7 @@ BODY = b"x" * 900
 
 
 class AgingDisk(HookedFileSystem):
-    """The real disk, but how full it is and when its files changed is up to the test."""
+    """The real disk; a test sets its used share and the ages of its files."""
 
     def __init__(self) -> None:
         super().__init__(self._note)
@@ -38,7 +38,7 @@ class AgingDisk(HookedFileSystem):
 
 
 class Kept(Stepped):
-    """A store with several segments, all of them durable, past its first minute. The disk may force them out."""
+    """A store with several durable segments, past its first minute. The disk may force them out."""
 
     def __init__(self, root: Path, segments: int = 5, **changes: object) -> None:
         self.disk = AgingDisk()
@@ -57,7 +57,7 @@ class Kept(Stepped):
         self.clock.advance_ms(FIRST_ROUND_MS)
 
     def fill(self, segments: int, topic: str = "T") -> None:
-        """Append until there are so many segments, then make all durable."""
+        """Append until there are so many segments, then make all of them durable."""
         while len(self.names()) < segments:
             self.bodies_put.append(b"%05d" % len(self.bodies_put) + BODY)
             self.append(self.bodies_put[-1], topic=topic)
@@ -74,16 +74,16 @@ class Kept(Stepped):
         return [event for event in events if event["event"] == "segment_removed"]
 
     def warnings(self) -> list[dict[str, Any]]:
-        """Return the warnings of a disk that fills up."""
+        """Return the warnings about a full disk."""
         return [event for event in self.error_log.events if event["event"] == "disk_filling"]
 
     def names(self) -> list[int]:
-        """Return where the segments that hold something begin, as files on the disk."""
+        """Return the offsets of the segments with messages, as files on the disk."""
         end = self.store.log.appended_offset
         return [int(path.name) for path in sorted((self.root / "commitlog").iterdir()) if int(path.name) < end]
 
     def round(self) -> list[float]:
-        """Let one round pass; return the waits within it."""
+        """Run one round; return its waits."""
         waits: list[float] = []
         while (wait := self.store.retention.step()) <= 100:
             waits.append(wait)
@@ -92,5 +92,5 @@ class Kept(Stepped):
         return waits
 
     def old(self, hours: float = 73) -> None:
-        """Let time pass in which nothing is written."""
+        """Let time pass without writes."""
         self.clock.advance_ms(hours * HOUR_MS)

@@ -1,4 +1,4 @@
-"""Retention: which segments go when, what goes with them, and the answer to a reader of a removed range."""
+"""Retention: when segments are removed, what is removed with them, and the answer to a reader of a removed range."""
 
 import datetime
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def hour_of(clock: ManualClock) -> int:
 
 
 def test_old_segments_go_at_their_hour_only(tmp_path: Path) -> None:
-    """Beyond 72 hours they stay until the clock shows an hour of ``delete_when``, and go during the whole of it."""
+    """Beyond 72 hours they stay until an hour of ``delete_when``, and are removed during that hour."""
     hour = (hour_of(ManualClock()) + 10) % 24
     kept = Kept(tmp_path / "store", delete_when=f"{hour:02d};{(hour + 1) % 24}")
     kept.old(72)
@@ -54,7 +54,7 @@ def test_old_segments_go_at_their_hour_only(tmp_path: Path) -> None:
 
 
 def test_young_segments_stay_at_the_hour(tmp_path: Path) -> None:
-    """The first one that is too young ends the round, also if it is the first of all."""
+    """The first one that is too young ends the round, even if it is the first of all."""
     kept = Kept(tmp_path / "store", delete_when=";".join(map(str, range(24))))
     kept.old(71)
     kept.round()
@@ -68,7 +68,7 @@ def test_young_segments_stay_at_the_hour(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("used", "left"), [(0.75, 5), (0.76, 1), (0.85, 1)])
 def test_above_the_ratio_old_segments_go_at_any_hour(kept: Kept, used: float, left: int) -> None:
-    """75 % is the limit; it is above it that they go."""
+    """The limit is 75 %; they are removed above it."""
     kept.old()
     kept.disk.used = used
     kept.round()
@@ -79,7 +79,7 @@ def test_above_the_ratio_old_segments_go_at_any_hour(kept: Kept, used: float, le
 @pytest.mark.parametrize("used", [0.80, 0.86, 0.95])
 @pytest.mark.parametrize("may_force", [True, False])
 def test_above_the_forced_ratio_young_segments_go_too(tmp_path: Path, used: float, may_force: bool) -> None:
-    """With ``clean_file_forcibly_enable`` only; and never the last one."""
+    """Only with ``clean_file_forcibly_enable``; the last one never."""
     kept = Kept(tmp_path / "store", clean_file_forcibly_enable=may_force)
     kept.disk.used = used
     kept.round()
@@ -92,7 +92,7 @@ def test_above_the_forced_ratio_young_segments_go_too(tmp_path: Path, used: floa
 
 
 def by_default(root: Path, segments: int = 5, **changes: object) -> Kept:
-    """Return a store that may do what the default permits."""
+    """Return a store with the default permissions."""
     return Kept(root, segments, clean_file_forcibly_enable=StoreConfig().clean_file_forcibly_enable, **changes)
 
 
@@ -172,7 +172,7 @@ def test_expired_messages_are_not_at_stake(tmp_path: Path) -> None:
 
 
 def test_with_one_segment_nothing_is_at_stake(tmp_path: Path) -> None:
-    """The disk is full all the same, and sends are refused before it is wholly full: worth a warning."""
+    """The disk is full nevertheless, and sends are refused before it is wholly full: that needs a warning."""
     kept = by_default(tmp_path / "store", 1)
     kept.disk.used = 0.86
     kept.round()
@@ -202,7 +202,7 @@ def test_a_forced_removal_is_an_error_that_names_what_is_lost(kept: Kept) -> Non
 
 
 def test_an_event_names_few_topics_and_groups(tmp_path: Path) -> None:
-    """The largest first; what is left out is counted."""
+    """The largest come first; the others are counted."""
     kept = by_default(tmp_path / "store", 1)
     for number in range(NAMES_TOLD_MAX + 5):
         kept.append(*[b"x" * 20] * (2 if number == 3 else 1), topic=f"T{number}")
@@ -219,7 +219,7 @@ def test_an_event_names_few_topics_and_groups(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_counted_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue that cannot be read, and a segment whose age is not known, silence no warning."""
+    """A queue that cannot be read, and a segment of unknown age, suppress no warning."""
     kept = by_default(tmp_path / "store")
 
     def fail(*arguments: object) -> Any:
@@ -237,7 +237,7 @@ def test_what_cannot_be_counted_is_told_so(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_above_the_warning_level_nothing_is_taken(tmp_path: Path) -> None:
-    """The answer is 14 with the cause and when to try again; reads go on; at the level itself it takes again."""
+    """The answer is 14 with the cause and the retry time; reads continue; at the level itself sends are accepted."""
     kept = Kept(tmp_path / "store", clean_file_forcibly_enable=False)
     kept.disk.used = 0.91
     kept.round()
@@ -255,7 +255,7 @@ def test_above_the_warning_level_nothing_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_asked_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the flag nor the files; the ratio is then unknown."""
+    """Flag and files stay; the ratio is then unknown."""
     kept = Kept(tmp_path / "store", clean_file_forcibly_enable=False)
     kept.disk.used = 0.99
     kept.round()
@@ -272,7 +272,7 @@ def test_a_disk_that_cannot_be_asked_changes_nothing(tmp_path: Path, monkeypatch
 
 
 def test_at_most_ten_go_in_a_round(tmp_path: Path) -> None:
-    """One at a time, 100 ms between them, the rest in the next round."""
+    """They go one at a time, 100 ms apart, the rest in the next round."""
     kept = Kept(tmp_path / "store", 15)
     kept.disk.used = 0.86
     waits = kept.round()
@@ -284,7 +284,7 @@ def test_at_most_ten_go_in_a_round(tmp_path: Path) -> None:
 
 
 def test_nothing_goes_in_the_first_minute(tmp_path: Path) -> None:
-    """The flag is set after a second, files are removed after a minute."""
+    """The flag is set after a second; files are removed after a minute."""
     kept = Kept(tmp_path / "store")
     kept.store.close()
     again = Stepped(tmp_path / "store", kept.disk, disk_space_warning_level_ratio=90, clean_file_forcibly_enable=True)
@@ -300,7 +300,7 @@ def test_nothing_goes_in_the_first_minute(tmp_path: Path) -> None:
 
 
 def test_on_demand_old_segments_go_now(kept: Kept) -> None:
-    """At whatever hour, in the 20 rounds that follow, and no younger ones."""
+    """At any hour, in the next 20 rounds; younger ones stay."""
     kept.old(71)
     kept.store.retention.delete_soon()
     kept.round()
@@ -358,7 +358,7 @@ def test_the_first_refusal_ends_a_round(kept: Kept, operation: str) -> None:
 
 
 def test_everything_that_refers_to_it_goes_too(tmp_path: Path) -> None:
-    """Files of queues, index and checksums wholly below the log; deleted topics; and the min offsets follow."""
+    """Files of queues, index and checksums wholly below the log; deleted topics; the min offsets follow."""
     kept = Kept(tmp_path / "store", 1, mapped_file_size_consume_queue=20 * 4, max_index_num=8)
     store = kept.store
     for number in range(12):
@@ -438,7 +438,7 @@ def test_a_reader_that_looked_before_the_removal_finds_out(kept: Kept) -> None:
 
 
 def test_a_file_that_someone_else_removed_is_told_apart(kept: Kept) -> None:
-    """Its reader gets a disk error that names it; retention goes on behind it."""
+    """Its reader gets a disk error that names it; retention continues with the next."""
     oldest = kept.store.log._segments.all[0]
     oldest.close_read()
     kept.store.log._segments._reading.clear()
@@ -452,7 +452,7 @@ def test_a_file_that_someone_else_removed_is_told_apart(kept: Kept) -> None:
 
 
 def test_messages_between_log_and_queue_are_skipped(kept: Kept) -> None:
-    """A segment is gone and the queue does not know it yet: MESSAGE_WAS_REMOVING, and the reader gets on."""
+    """A segment is gone and the queue does not know it yet: MESSAGE_WAS_REMOVING, and the reader continues."""
     kept.store.log._segments.remove_first()
     removing = kept.store.get("T", 0, 0, max_messages=2, max_bytes=10_000)
     assert removing.status is GetMessageStatus.MESSAGE_WAS_REMOVING
@@ -461,7 +461,7 @@ def test_messages_between_log_and_queue_are_skipped(kept: Kept) -> None:
 
 @pytest.mark.parametrize("step", range(4))
 def test_a_round_that_was_killed_is_finished_by_the_next_start(tmp_path: Path, step: int) -> None:
-    """Between any two removals: the store opens, and what was left behind goes in its first round."""
+    """Between any two removals: the store opens, and the remaining files are removed in its first round."""
     kept = Kept(tmp_path / "store", mapped_file_size_consume_queue=20 * 4)
     kept.disk.used = 0.86
     for _ in range(step):
@@ -480,7 +480,7 @@ def test_a_round_that_was_killed_is_finished_by_the_next_start(tmp_path: Path, s
 
 
 def test_what_interrupted_removals_left_of_a_queue_is_no_part_of_it(tmp_path: Path) -> None:
-    """A power cut may keep the first file and lose the second: the queue begins behind the gap."""
+    """A power cut may keep the first file and lose the second: the queue starts behind the gap."""
     kept = Kept(tmp_path / "store", mapped_file_size_consume_queue=20 * 4)
     kept.disk.used = 0.86
     kept.clock.advance_ms(kept.store.retention.step())
@@ -511,7 +511,7 @@ def test_settings_are_checked() -> None:
 
 
 def test_the_refusal_says_how_full(kept: Kept) -> None:
-    """In numbers, with the limit."""
+    """The text has the ratio and the limit."""
     kept.store.retention.commit_log_ratio = 0.934
     error = kept.store.retention.refusal()
     assert isinstance(error, StoreFull)

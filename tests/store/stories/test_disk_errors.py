@@ -1,4 +1,4 @@
-"""What a disk can do to a running store: a sync that fails, no space, read-only, bad sectors, calls that hang."""
+"""Disk faults in a running store: failed syncs, no space, read-only, bad sectors, calls that hang."""
 
 import errno
 import os
@@ -43,7 +43,7 @@ class SickDisk(HookedFileSystem):
 
 
 class Sick(Stepped):
-    """A stepped store on a disk that can fall ill."""
+    """A stepped store on a disk that can fail."""
 
     def __init__(self, root: Path, **changes: object) -> None:
         self.disk = SickDisk()
@@ -58,7 +58,7 @@ class Sick(Stepped):
             self.put_bodies.append(body)
 
     def try_put(self) -> AppendResult:
-        """Append what may be refused; it is no one's message then."""
+        """Append a message that may be refused and then belongs to no queue."""
         body = b"%05d" % len(self.put_bodies) + BODY
         result = self.store.append(group_of([put(body, key=f"k{len(self.put_bodies)}")]))
         if result.status.is_stored:
@@ -73,7 +73,7 @@ class Sick(Stepped):
         next(worker for worker in self.runner.workers if worker.name == name).step()
 
     def reopened(self, **changes: Any) -> Stepped:
-        """Return the store as a restart finds it."""
+        """Return the store after a restart."""
         self.disk.rules.clear()
         try:
             self.store.close()
@@ -176,7 +176,7 @@ def test_a_failed_sync_of_the_queues_fences_too(sick_of: Callable[..., Sick]) ->
 def test_a_checkpoint_that_cannot_be_written_is_written_later(
     sick_of: Callable[..., Sick], operation: str, path: str
 ) -> None:
-    """It is written as a whole each time, so a failure promises nothing and fences nothing."""
+    """It is written as a whole each time, so a failed write promises no data and fences no log."""
     sick = sick_of()
     sick.put(3)
     sick.disk.fails(operation, path, EIO)
@@ -254,7 +254,7 @@ def test_without_space_consumers_go_on_and_writing_resumes(
 
 
 def test_a_topic_is_not_deleted_while_its_deletion_cannot_be_noted(sick_of: Callable[..., Sick]) -> None:
-    """The topic is there as before, and goes when there is space."""
+    """The topic stays, and is deleted when there is space."""
     sick = sick_of()
     sick.put(3)
     sick.disk.fails(WRITING, "deleted_topics", ENOSPC)
@@ -267,7 +267,7 @@ def test_a_topic_is_not_deleted_while_its_deletion_cannot_be_noted(sick_of: Call
 
 
 def test_a_read_only_disk_is_noticed_by_the_sync(sick_of: Callable[..., Sick]) -> None:
-    """Where the kernel takes appends, the sync is what fails, and it fences."""
+    """Where the kernel accepts appends, the sync fails, and fences the log."""
     sick = sick_of(flush_disk_type="SYNC_FLUSH", append_mode="mapped")
     sick.put()
     sick.disk.fails(WRITING - {"write"} | {"sync", "sync_dir", "sync_all"}, "", EROFS)

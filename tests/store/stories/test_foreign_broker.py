@@ -1,4 +1,4 @@
-"""A store that another broker, RocketMQ's, had between two runs of ours: what it added is no damage."""
+"""A store that another broker, RocketMQ's, used between two runs of ours: its additions are no damage."""
 
 import shutil
 import struct
@@ -10,7 +10,7 @@ from tests.store.log_fakes import Stepped, crashed_copy
 
 
 def appended_by_rocketmq(tmp_path: Path) -> Path:
-    """Return a store that we closed, and RocketMQ opened, appended to and closed: our own files are older than it."""
+    """Return a store that we closed, and RocketMQ opened, extended and closed: our own files are older than it."""
     stepped = Stepped(tmp_path / "s")
     for text in (b"ours-1", b"ours-2"):
         stepped.append(text)
@@ -29,14 +29,14 @@ def appended_by_rocketmq(tmp_path: Path) -> Path:
 
 
 def test_what_rocketmq_appended_is_a_note_and_no_problem(tmp_path: Path) -> None:
-    """Our positions say where we closed the log; that it continues is reported, and the store is in order."""
+    """Our positions know where we closed the log; its continuation is reported, and the store is sound."""
     report = verify(StoreReader.open(str(appended_by_rocketmq(tmp_path))), level="full")
     assert report.ok, report
     assert any("RocketMQ has written since" in note for note in report.notes)
 
 
 def test_a_start_takes_over_what_rocketmq_appended(tmp_path: Path) -> None:
-    """All messages are there, nothing is cut or called damaged, and new ones go on behind them."""
+    """All messages are there, none is cut or called damaged, and new ones follow them."""
     root = appended_by_rocketmq(tmp_path)
     stepped = Stepped(root)
     report = stepped.report
@@ -57,7 +57,7 @@ def test_queues_that_were_removed_come_back_whole_after_a_crash_too(tmp_path: Pa
     stepped.store.close()
     for name in ("pocketmq", "checksums", "consumequeue", "index"):
         shutil.rmtree(root / name, ignore_errors=True)
-    safe_ms = 1 << 44  # all of it
+    safe_ms = 1 << 44  # the whole log
     (root / "checkpoint").write_bytes(struct.pack(">3q", safe_ms, safe_ms, safe_ms).ljust(4096, b"\0"))
     again = Stepped(root)
     assert again.report.kind == "unclean"

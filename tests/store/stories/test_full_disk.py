@@ -1,4 +1,4 @@
-"""A file system of two MiB that is really full: no simulation, a mount."""
+"""A file system of two MiB that is really full: a mount, not a simulation."""
 
 import contextlib
 import subprocess
@@ -39,7 +39,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 class Filling:
-    """A store on the small disk, with real threads, and the bodies it has taken."""
+    """A store on the small disk, with real threads, and the bodies of its messages."""
 
     def __init__(self, root: Path, **changes: object) -> None:
         self.store = MessageStore(store_config(root, **SETTINGS, **changes))
@@ -88,7 +88,7 @@ def test_a_full_disk_refuses_and_goes_on(small_disk: Path, append_mode: str) -> 
         while True:
             more.write(bytes(4096))
     assert OsFileSystem().free_bytes(str(small_disk))[0] == 0
-    while filling.put(100).status.is_stored:  # small ones fit into the last segment, which was reserved
+    while filling.put(100).status.is_stored:  # small ones fit into the last segment, whose space is reserved
         pass
     before = len(filling.taken)
     for _ in range(20):
@@ -108,24 +108,24 @@ def test_a_full_disk_refuses_and_goes_on(small_disk: Path, append_mode: str) -> 
 
 
 def test_retention_makes_room_by_itself(small_disk: Path) -> None:
-    """Where it may force segments out, the next round removes the oldest, and the store takes messages again."""
+    """If it may force segments out, the next round removes the oldest, and the store accepts messages again."""
     filling = Filling(
         small_disk / "store", checkpoint_interval=50, clean_resource_interval=50, clean_file_forcibly_enable=True
     )
     assert filling.fill().cause is Cause.DISK_FULL
     filling.store.checkpoint()
-    filling.store.retention.delete_soon()  # else nothing goes in the first minute
+    filling.store.retention.delete_soon()  # otherwise no segment is removed in the first minute
     while filling.store.log.min_offset == 0:  # the test's timeout ends it
         filling.store.checkpoint()
     filling.store.retention.stop()
-    filling.store.retention.clean_up()  # the rest of the round that was stopped
+    filling.store.retention.clean_up()  # the rest of the interrupted round
     assert filling.put().status.is_stored
     assert filling.read() == filling.taken[filling.store.min_offset("T", 0) :]
     filling.store.close()
 
 
 def test_a_killed_store_on_a_full_disk_starts(small_disk: Path) -> None:
-    """What the recovery writes has its place already, or the error says what is missing and the files stay."""
+    """The recovery's writes fit into existing space, or the error says what is missing and the files stay."""
     stepped = Stepped(small_disk / "store", **SETTINGS)
     taken: list[bytes] = []
     while True:
@@ -144,7 +144,7 @@ def test_a_killed_store_on_a_full_disk_starts(small_disk: Path) -> None:
 
 
 def test_a_segment_that_does_not_fit_is_not_begun(small_disk: Path) -> None:
-    """Its reservation would take the last space from consume queues and from others, if only for a moment."""
+    """Its reservation would take the last space from consume queues and other programs, if only for a moment."""
     filling = Filling(small_disk / "store")
     refused = filling.fill()
     assert "bytes are free, a file of the log takes 131072" in refused.error

@@ -18,7 +18,7 @@ KINDS = {f"{mode}-{state}" for mode in ("mapped", "written", "pool", "sync") for
 
 @pytest.fixture(params=NAMES, ids="-".join)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> OldStore:
-    """One store of an earlier version, unpacked."""
+    """One unpacked store of an earlier version."""
     commit, name = request.param
     return unpacked(commit, name, tmp_path)
 
@@ -37,7 +37,7 @@ def test_every_mode_and_state_is_kept() -> None:
 
 
 def test_it_verifies_without_a_fault(old: OldStore) -> None:
-    """Log, checksums, consume queues and index agree; nothing is written."""
+    """Log, checksums, consume queues and index agree; no file is written."""
     before = files_below(old.directory)
     report = verify(StoreReader.open(str(old.directory)), level="full")
     assert report.ok, report
@@ -51,7 +51,7 @@ def test_it_verifies_without_a_fault(old: OldStore) -> None:
 
 
 def test_every_message_is_where_it_was(old: OldStore) -> None:
-    """Each has its place and all of its fields, and is found by its keys and its unique id."""
+    """Each has its place and all of its fields; its keys and its unique id find it."""
     store = opened(old)
     try:
         ends = {(topic, queue_id): end for topic, queue_id, _, end in store.queues()}
@@ -70,7 +70,7 @@ def test_every_message_is_where_it_was(old: OldStore) -> None:
 
 
 def fields_of(seen: dict[str, object]) -> dict[str, object]:
-    """Return what ``fields`` gives for this message: its body is not compressed there."""
+    """Return the message's ``fields``; its body is not compressed there."""
     sys_flag = seen["sys_flag"]
     assert isinstance(sys_flag, int)
     return {**seen, "sys_flag": sys_flag & ~COMPRESSED_FLAG}

@@ -20,7 +20,7 @@ Breaks = Callable[[Stepped, type[BaseException]], None]
 
 
 class Stall:
-    """A disk on which appends to the log stand still from ``begin`` to ``end``."""
+    """A disk whose appends to the log hang from ``begin`` to ``end``."""
 
     def __init__(self) -> None:
         self.stands_still = False
@@ -55,7 +55,7 @@ class Appender(threading.Thread):
 
 
 def test_of_two_appenders_at_most_one_waits_longer_than_the_limit(tmp_path: Path) -> None:
-    """The disk stands still: one append is in it, the other gives up at the limit, a third does not even wait."""
+    """The disk hangs: one append is in it, the other gives up at the limit, a third does not wait at all."""
     stall = Stall()
     stepped = Stepped(tmp_path, stall.files, os_page_cache_busy_timeout_mills=1000)
     store, clock = stepped.store, stepped.clock
@@ -87,7 +87,7 @@ def test_of_two_appenders_at_most_one_waits_longer_than_the_limit(tmp_path: Path
 
 
 def test_a_long_append_is_reported_with_its_wait(tmp_path: Path) -> None:
-    """RocketMQ's words above 500 ms under the lock, also when the append failed in the end; nothing up to there."""
+    """RocketMQ's words appear above 500 ms under the lock, also after a failed append; below that none."""
     clock, log, slow_ms, fails = ManualClock(), Mock(), 0, False
 
     def hook(operation: str, path: str) -> None:
@@ -141,7 +141,7 @@ def test_disk_trouble_goes_to_a_log_of_its_own(tmp_path: Path) -> None:
     assert log.error.call_count == 0
 
 
-# ---- whatever is raised under the lock
+# ---- any error under the lock
 
 
 def break_next_offset(stepped: Stepped, kind: type[BaseException]) -> None:
@@ -200,7 +200,7 @@ def test_whatever_is_raised_under_the_lock_resets_the_marker(
 def test_whatever_the_disk_raises_resets_the_marker(
     tmp_path: Path, append_mode: str, kind: type[BaseException]
 ) -> None:
-    """Out of the middle of a store into the segment, in both modes."""
+    """The error comes from a store into the segment, in both modes."""
     broken = False
 
     def hook(operation: str, path: str) -> None:
@@ -224,7 +224,7 @@ def test_whatever_the_disk_raises_resets_the_marker(
 
 
 class FailingClock(ManualClock):
-    """Raises at the n-th look at either of its times."""
+    """Raises at the n-th read of either of its times."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class FailingClock(ManualClock):
 
 @pytest.mark.parametrize("look", range(1, 6))
 def test_a_clock_that_fails_at_any_look_resets_the_marker(tmp_path: Path, look: int) -> None:
-    """Before the lock, at its entry, for the store time, at its exit, behind it."""
+    """Before the lock, at its entry, for the store time, at its exit, after it."""
     clock = FailingClock()
     store = MessageStore(store_config(tmp_path), clock=clock, runner=SteppedRunner())
     store.store_host = HOST

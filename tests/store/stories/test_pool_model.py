@@ -27,7 +27,7 @@ Steps = list[tuple[str, list[tuple[int, int]] | None]]
 
 
 def groups_of(sizes: list[tuple[int, int]], first: int, bytes_max: int) -> list[RecordGroup]:
-    """Return the records as one group, or one by one where that would be too large."""
+    """Return the records as one group, or singly where that would be too large."""
     puts = [
         put(b"%d." % (first + at) + bytes([at + 1]) * size, "T", queue_id, key=f"k{first + at}")
         for at, (size, queue_id) in enumerate(sizes)
@@ -80,7 +80,7 @@ def files_after(root: Path, steps: Steps, **changes: object) -> dict[str, list[b
 def test_a_pool_gives_the_same_files(
     tmp_path_factory: pytest.TempPathFactory, steps: Steps, size: int, append_mode: str
 ) -> None:
-    """Any groups, any points of commit, flush, checkpoint and restart, any size: byte for byte as without a pool."""
+    """Any groups, any times of commit, flush, checkpoint and restart, any size: byte for byte as without a pool."""
     plain = files_after(tmp_path_factory.mktemp("plain"), steps)
     pooled = files_after(
         tmp_path_factory.mktemp("pooled"),
@@ -100,11 +100,11 @@ def test_a_pool_gives_the_same_files(
 def test_a_crash_takes_only_what_was_not_committed(
     tmp_path_factory: pytest.TempPathFactory, steps: list[list[tuple[int, int]] | str], size: int
 ) -> None:
-    """All committed messages are there, and nothing is missing before one that is there."""
+    """All committed messages are there, and before an existing message none is missing."""
     base = tmp_path_factory.mktemp("crash")
     changes: dict[str, object] = {"transient_store_pool_enable": True, "transient_store_pool_size": size}
     stepped = Stepped(base / "0", None, **changes)
-    sent: list[int] = []  # where the group of each message ends; a message's number is its index
+    sent: list[int] = []  # the end of each message's group; a message's number is its index
     crashes = 0
     for step in [*steps, "crash"]:
         store = stepped.store
@@ -133,7 +133,7 @@ def test_a_crash_takes_only_what_was_not_committed(
             found = [int(record.body.split(b".")[0]) for queue in range(3) for record in stepped.records("T", queue)]
             assert sorted(found) == list(range(len(found)))
             kept = sent[: len(found)]
-            # The first half of a group may be there without the other, which was in the buffer of the next segment.
+            # The first half of a group may exist without the other, which was in the buffer of the next segment.
             assert all(after > end for after in sent[len(found) :])
             assert all(after <= end for after in kept if after != kept[-1])
             sent = [min(after, end) for after in kept]
@@ -143,7 +143,7 @@ def test_a_crash_takes_only_what_was_not_committed(
 @pytest.mark.soak
 @pytest.mark.slow
 def test_kill_9_under_load_loses_only_what_was_not_committed(tmp_path: Path) -> None:
-    """Twice killed under load: all that was committed is there, in order, and nothing that was not sent."""
+    """Killed twice under load: all committed messages are there, in order, and no others."""
     source = Path(__file__).resolve().parents[3]
     environment = dict(os.environ, PYTHONPATH=f"{source / 'src'}{os.pathsep}{source}")
     promised = appended = 0

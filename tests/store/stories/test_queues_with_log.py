@@ -61,7 +61,7 @@ def derived(root: Path) -> dict[str, bytes]:
 
 
 def test_what_was_sent_is_read_back_by_queue_tag_time_and_key(tmp_path: Path) -> None:
-    """Every message of every queue comes back once and in order; tags, keys and times find the right ones."""
+    """Every message of every queue is read once and in order; tags, keys and times find the right ones."""
     clock = ManualClock()
     store, runner = open_store(tmp_path, clock)
     append(store, runner, clock, range(300))
@@ -103,7 +103,7 @@ def split(
 @pytest.mark.parametrize("checkpoint_at", [None, 40, 100])
 @pytest.mark.parametrize("lost", ["nothing", "queues", "index"])
 def test_queues_and_index_are_rebuilt_to_the_byte(tmp_path: Path, checkpoint_at: int | None, lost: str) -> None:
-    """A killed store, opened again, ends with the same consume queues and index as one that was never disturbed."""
+    """A killed store, reopened, ends with the same consume queues and index as an undisturbed one."""
     clock = ManualClock()
     store, runner = open_store(tmp_path / "a", clock)
     append(store, runner, clock, range(160))
@@ -119,7 +119,7 @@ def test_queues_and_index_are_rebuilt_to_the_byte(tmp_path: Path, checkpoint_at:
             runner.step_all()
             store.consume_queues.flush()
             store.index.flush()
-    shutil.copytree(tmp_path / "b", tmp_path / "c")  # what a killed process leaves behind
+    shutil.copytree(tmp_path / "b", tmp_path / "c")  # the disk of a killed process
     (tmp_path / "c" / "lock").unlink()
     if lost == "queues":
         shutil.rmtree(tmp_path / "c" / "consumequeue")
@@ -134,7 +134,7 @@ def test_queues_and_index_are_rebuilt_to_the_byte(tmp_path: Path, checkpoint_at:
 
 
 def test_threads_dispatch_what_is_appended(tmp_path: Path) -> None:
-    """With real workers everything appended becomes visible by itself, and a clean restart needs no rebuild."""
+    """With real workers all appended messages become visible, and a clean restart needs no rebuild."""
     store = MessageStore(store_config(tmp_path))
     store.store_host = HOST
     store.open()

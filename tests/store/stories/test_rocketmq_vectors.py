@@ -1,4 +1,4 @@
-"""Stores that RocketMQ 4.9.7 and 5.3.3 wrote themselves, as recorded: read, verified, rebuilt, gone on with."""
+"""Stores that RocketMQ 4.9.7 and 5.3.3 wrote, as recorded: read, verified, rebuilt, continued."""
 
 import shutil
 from pathlib import Path
@@ -33,7 +33,7 @@ def opened(vector: Vector) -> MessageStore:
 
 
 def fields(record: Record) -> dict[str, Any]:
-    """Return a record in the words of ``seen.json``."""
+    """Return a record with the names of ``seen.json``."""
     body = record.body
     if record.sys_flag & COMPRESSED_FLAG:
         body = decompress_body(body, record.sys_flag, BODY_BYTES_MAX)
@@ -58,7 +58,7 @@ def files_below(directory: Path) -> dict[str, bytes]:
 
 
 def test_it_verifies_without_a_fault(vector: Vector) -> None:
-    """Log, consume queues, tags and index agree, record by record and key by key; nothing is written."""
+    """Log, consume queues, tags and index agree, record by record and key by key; no file is written."""
     before = files_below(vector.directory)
     report = verify(StoreReader.open(str(vector.directory)), level="full")
     assert report.ok, report
@@ -72,7 +72,7 @@ def test_it_verifies_without_a_fault(vector: Vector) -> None:
 
 
 def test_every_message_is_what_rocketmqs_consumer_saw(vector: Vector) -> None:
-    """Opened by our store, each is at its place with all its fields; keys and unique ids lead to it."""
+    """In our store each is at its place with all its fields; keys and unique ids lead to it."""
     store = opened(vector)
     store.open()
     try:
@@ -94,7 +94,7 @@ def test_every_message_is_what_rocketmqs_consumer_saw(vector: Vector) -> None:
 
 
 def test_a_new_message_goes_behind_and_the_store_stays_sound(vector: Vector) -> None:
-    """Queue offsets and the log go on where RocketMQ stopped; nothing of it is cut."""
+    """Queue offsets and the log continue where RocketMQ stopped; no byte is cut."""
     store = opened(vector)
     report = store.open()
     last = max(seen["queue_offset"] for seen in vector.of("orders") if seen["queue_id"] == 1)
