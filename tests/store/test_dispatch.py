@@ -274,7 +274,7 @@ def test_queues_are_written_each_second_when_dirty(tmp_path: Path) -> None:
 
 
 def test_memory_of_tails_is_bounded(tmp_path: Path) -> None:
-    """When written tails exceed the budget the oldest go; when unwritten ones do, dispatch waits for the writer."""
+    """Above the budget the oldest written tails are dropped; for unwritten ones dispatch waits for the writer."""
     fixture = Fixture(tmp_path)
     fixture.queues._tails_bytes_max = 8 * 64 * ENTRY_BYTES
     fixture.open()

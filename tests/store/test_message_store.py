@@ -482,7 +482,7 @@ def test_the_home_directory_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_what_its_sender_does_not_dispatch_is_dispatched_at_the_next_flush(tmp_path: Path) -> None:
-    """A thread that promised to dispatch, and then waits for the disk, keeps its messages invisible half a second."""
+    """A thread that promised to dispatch and waits for the disk keeps its messages invisible for half a second."""
     stepped = Stepped(tmp_path)
     stepped.runner.run_until_idle()
     assert stepped.store.append(bodies(b"x"), dispatch_later=True).status.is_stored

@@ -121,7 +121,7 @@ def test_notes_of_many_threads_add_up() -> None:
 
 
 def test_whoever_wants_to_know_of_a_refusal_is_told_its_cause() -> None:
-    """Thread dumps hang on it."""
+    """The callback for thread dumps gets the cause."""
     causes: list[str] = []
     refusal_stats = RefusalStats(ManualClock(), CapturedLog(), causes.append)
     refusal_stats.note(BUSY, 2, "x", 7)

@@ -1,4 +1,4 @@
-"""Tables that a slave copies beside the log, and commits that it hands back."""
+"""Tables that a slave copies beside the log, and commits that it returns to the master."""
 
 from pathlib import Path
 from typing import Any, cast

@@ -227,7 +227,7 @@ def test_commits_without_a_token_count_unless_another_member_has_the_lock() -> N
 
 
 def test_an_administrator_takes_away_the_lock_that_was_seen() -> None:
-    """Not the lock that came after it."""
+    """A lock granted after it stays."""
     world = World()
     seen = world.lock("a").lock.token
     world.lock("b")

@@ -92,7 +92,7 @@ def test_pages_are_served_and_faults_are_answers(world: World) -> None:
     ],
 )
 def test_any_bytes_get_an_answer(world: World, request_bytes: bytes, status: bytes) -> None:
-    """Also bytes that are not HTTP."""
+    """This holds for bytes that are not HTTP, too."""
     assert world.server.answer(request_bytes).split()[1] == status
 
 

@@ -1,4 +1,4 @@
-"""One row a metric: the texts made from the rows agree, and handwritten ones elsewhere agree with them."""
+"""One row per metric: the texts made from the rows agree, and handwritten ones elsewhere agree with them."""
 
 import re
 from pathlib import Path

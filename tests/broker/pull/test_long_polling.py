@@ -1,4 +1,4 @@
-"""The table of waiting pulls: woken by news, expired by time, dropped with their connection."""
+"""The table of waiting pulls: woken by messages, expired by time, dropped with their connection."""
 
 from typing import Any
 

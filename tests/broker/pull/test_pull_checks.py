@@ -1,4 +1,4 @@
-"""May this group read that queue: RocketMQ's codes and words, to the letter."""
+"""Whether a group may read a queue: RocketMQ's codes and words, to the letter."""
 
 from types import SimpleNamespace
 from typing import Any

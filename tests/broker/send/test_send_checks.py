@@ -1,4 +1,4 @@
-"""May this message go to that queue: RocketMQ's codes and words, to the letter."""
+"""Whether a message may go to a queue: RocketMQ's codes and words, to the letter."""
 
 from typing import Any
 

@@ -216,7 +216,7 @@ async def test_a_lock_is_released_by_its_token(client: Client) -> None:
 )
 @pytest.mark.parametrize("code", [RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ])
 async def test_garbage_is_refused_and_locks_nothing(client: Client, code: int, body: bytes, text: str) -> None:
-    """With an answer; the connection lives on."""
+    """It is answered; the connection stays open."""
     response = await client.ask(code, None, body)
     assert response.code != 0
     assert text in response.remark

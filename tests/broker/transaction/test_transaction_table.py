@@ -160,7 +160,7 @@ def test_a_store_of_rocketmq_is_taken_over() -> None:
 
 
 def test_no_half_message_is_given_up_while_its_producers_are_away() -> None:
-    """Only checks that reach a producer count; after file_reserved_time a half message is given up all the same."""
+    """Only checks that reach a producer count; after file_reserved_time a half message is given up nevertheless."""
     clock = ManualClock()
     fixture = TransactionFixture(sim_config(), fresh_disk(), clock, transaction_check_max=2)
     fixture.half(b"x")

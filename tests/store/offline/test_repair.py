@@ -300,7 +300,7 @@ def test_a_broker_may_start_on_a_repair_that_was_stopped(tmp_path: Path) -> None
 
 
 def test_a_queue_file_of_an_odd_size_is_no_measure(tmp_path: Path) -> None:
-    """A store whose only queue file was cut short within an entry is repaired with the default size, and says so."""
+    """A store whose only queue file was cut within an entry is repaired with the default size; the plan reports it."""
     stepped = Stepped(tmp_path / "s", mapped_file_size_consume_queue=6_000_000)
     stepped.append(b"one")
     stepped.store.close()

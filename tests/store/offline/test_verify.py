@@ -164,7 +164,7 @@ def test_index_numbers_can_be_given(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("case", ["later", "short", "beyond"])
 def test_a_checkpoint_that_promises_too_much_is_reported(tmp_path: Path, case: str) -> None:
-    """Times after the last record, a wrong size and offsets behind the log are problems; no checkpoint is a note."""
+    """Times after the last record, a wrong size, offsets behind the log are faults; a missing checkpoint is a note."""
     store = some_messages(tmp_path, 20)
     root = store.write()
     last = store.sent[-1].stored_ms

@@ -156,7 +156,7 @@ def test_the_log_warns_of_what_is_at_stake(tmp_path: Path) -> None:
 
 
 def test_expired_messages_are_not_at_stake(tmp_path: Path) -> None:
-    """They go by their age: the warning, which comes before the removal, counts from the first young segment on."""
+    """They are removed by age: the warning, which comes before the removal, counts from the first young segment on."""
     kept = by_default(tmp_path / "store", disk_max_used_space_ratio=95)
     kept.old()
     young = kept.store.log._segments.all[2]

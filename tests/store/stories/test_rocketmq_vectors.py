@@ -110,7 +110,7 @@ def test_a_new_message_goes_behind_and_the_store_stays_sound(vector: Vector) -> 
 
 
 def test_rebuilt_queues_and_index_have_rocketmqs_bytes(vector: Vector) -> None:
-    """Only an index file's name (RocketMQ: when it was made) and the tags codes of 5.3's timers (ours: due) differ."""
+    """Only an index file's name (RocketMQ: its creation) and the tags codes of 5.3's timers (ours: due time) differ."""
     theirs = files_below(vector.directory / "consumequeue")
     their_index = index_contents(vector.directory / "index")
     for name in ("consumequeue", "index"):
