@@ -322,8 +322,8 @@ class BrokerApp:
         self._observation.stopping()
         admission.close()
         running.fast_failure.stop()
-        self.refusals.tell(all_of_them=True)
-        self.refused_requests.tell(all_of_them=True)
+        self.refusals.log_left_out(all_of_them=True)
+        self.refused_requests.log_left_out(all_of_them=True)
         running.pulls.close()
         registration, self._registration = self._registration, None
         await running.replication.stop_asking()

@@ -59,7 +59,7 @@ class Housekeeping:
         now_ns = self.clock.monotonic_ns()
         if now_ns >= self._disk_due_ns:
             self._disk_due_ns = now_ns + DISK_INTERVAL_NS
-            self.disk.look()
+            self.disk.refresh()
         if now_ns >= self._persist_due_ns:
             self._persist_due_ns = now_ns + self.config.flush_consumer_offset_interval * 1_000_000
             self.persist()
@@ -70,7 +70,7 @@ class Housekeeping:
 
     def load(self) -> None:
         """Check the disk, fill the tables from their files. Raises ``CorruptRecord`` and ``StoreError``. Blocks."""
-        self.disk.look()
+        self.disk.refresh()
         for table in self.tables:
             table.load()
 

@@ -114,10 +114,10 @@ class ThreadWorker:
             try:
                 wait_ms = self._step()
             except BaseException as error:
-                self._tell(error)
+                self._report(error)
                 wait_ms = 1000.0  # a failed step runs again; its owner has fenced whatever must not go on
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         try:
             self._on_crash(self.name, error)
         except BaseException as fault:  # an error in the callback must not end the thread

@@ -157,7 +157,7 @@ class NamesrvApp:
             self._scan_timer.cancel()
             self._scan_timer = None
         self.epochs.stop()
-        self._refused.tell(all_of_them=True)
+        self._refused.log_left_out(all_of_them=True)
         await server.stop(STOP_GRACE_MS)
         self._server = None
         self._log.info("namesrv_stopped")
@@ -219,7 +219,7 @@ class NamesrvApp:
 
     def _scan(self) -> None:
         self._arm()
-        self._refused.tell()
+        self._refused.log_left_out()
         self.scan()
 
     def scan(self) -> None:

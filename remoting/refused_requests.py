@@ -22,7 +22,7 @@ KINDS_MAX: Final = 256
 """Kinds counted apart; all others together count as one more."""
 VERSIONS_MAX: Final = 32
 """Versions counted apart, the first ones seen; a client may announce any number."""
-TELL_INTERVAL_NS: Final = 10_000_000_000
+EVENT_INTERVAL_NS: Final = 10_000_000_000
 """Between two events of one kind; refusals in between are counted and logged with the next event."""
 SNAPSHOT_MAX: Final = 32
 """Kinds in a snapshot, the most recent ones."""
@@ -109,11 +109,11 @@ class _Kind:
         "group",
         "last_ms",
         "left_out",
+        "next_event_ns",
         "numbers",
         "remark",
         "remote",
         "seconds",
-        "tell_ns",
         "total",
     )
 
@@ -122,7 +122,7 @@ class _Kind:
         self.total = 0
         self.left_out = 0
         self.last_ms = 0
-        self.tell_ns = 0
+        self.next_event_ns = 0
         self.seconds = [0] * _MINUTE_S
         self.numbers = [0] * _MINUTE_S
 
@@ -203,27 +203,27 @@ class RefusedRequests:
             kind.remote = remote
             kind.client_id = client_id[:TEXT_LENGTH_MAX]
             kind.group = group[:TEXT_LENGTH_MAX]
-            logged = kind.total == 1 or now_ns >= kind.tell_ns
+            logged = kind.total == 1 or now_ns >= kind.next_event_ns
             if logged:
                 left_out, kind.left_out = kind.left_out, 0
-                kind.tell_ns = now_ns + TELL_INTERVAL_NS
+                kind.next_event_ns = now_ns + EVENT_INTERVAL_NS
             else:
                 kind.left_out += 1
         if logged:
-            self._tell(key, kind, left_out)
+            self._log_kind(key, kind, left_out)
 
-    def tell(self, *, all_of_them: bool = False) -> None:
+    def log_left_out(self, *, all_of_them: bool = False) -> None:
         """Log the refusals left out whose next event is due. Any thread."""
         now_ns = self._clock.monotonic_ns()
         due: list[tuple[_Key, _Kind, int]] = []
         with self._lock:
             for key, kind in self._kinds.items():
-                if kind.left_out and (all_of_them or now_ns >= kind.tell_ns):
+                if kind.left_out and (all_of_them or now_ns >= kind.next_event_ns):
                     due.append((key, kind, kind.left_out - 1))  # the event stands for one of them
                     kind.left_out = 0
-                    kind.tell_ns = now_ns + TELL_INTERVAL_NS
+                    kind.next_event_ns = now_ns + EVENT_INTERVAL_NS
         for key, kind, left_out in due:
-            self._tell(key, kind, left_out)
+            self._log_kind(key, kind, left_out)
 
     def totals(self) -> list[tuple[tuple[str, str, str, str, str], int]]:
         """Return the count of each kind since the start: (request, response code, cause, language, version)."""
@@ -270,7 +270,7 @@ class RefusedRequests:
             key = (OTHER, 0, OTHER, OTHER, OTHER)
         return key, self._kinds.setdefault(key, _Kind())
 
-    def _tell(self, key: _Key, kind: _Kind, left_out: int) -> None:
+    def _log_kind(self, key: _Key, kind: _Kind, left_out: int) -> None:
         name, code, cause, language, version = key
         self._log.warning(
             "request_refused",

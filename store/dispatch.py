@@ -188,12 +188,12 @@ class Dispatcher:
                 for group in groups:
                     self._index.put_columns(group)
             if updates:
-                self._tell(updates)
+                self._notify(updates)
             self.passes += 1
         self.dispatched_offset = end
         return bool(groups) and self.feed_queue.known_end > end
 
-    def _tell(self, updates: list[tuple[str, int, int]]) -> None:
+    def _notify(self, updates: list[tuple[str, int, int]]) -> None:
         for callback in self.on_dispatched:
             try:
                 callback(updates)

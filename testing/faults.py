@@ -151,9 +151,9 @@ class FaultPlan:
         self._log = log
         self._random = random.Random(seed)
         self._sleep = sleep
-        self._looking = threading.Lock()
+        self._reading = threading.Lock()
         self._counting = threading.Lock()
-        self._looked_ns = clock.monotonic_ns() - LOOK_INTERVAL_NS
+        self._read_ns = clock.monotonic_ns() - LOOK_INTERVAL_NS
         self._content = b""
         self._unreadable = False
         self._armed: tuple[_Armed, ...] = ()
@@ -164,7 +164,7 @@ class FaultPlan:
 
     def before(self, operation: Operation, path: str, size_bytes: int = 0) -> None:
         """Let a call pass, late or at once, or raise what its disk answers. Called ahead of the real one."""
-        self._look()
+        self._reload_if_due()
         if not self._armed:
             return
         relative = path.removeprefix(self._prefix)
@@ -187,7 +187,7 @@ class FaultPlan:
                 self._sleep(rule.delay_ms / 1000)
             while rule.hang and armed in self._armed:
                 self._sleep(HANG_STEP_S)
-                self._look()
+                self._reload_if_due()
             if rule.error is not None:
                 number = ERRORS[rule.error]
                 error = OSError(number, os.strerror(number))
@@ -205,20 +205,20 @@ class FaultPlan:
             armed.hits += taken
             return taken
 
-    def _look(self) -> None:
+    def _reload_if_due(self) -> None:
         """Read the rules again when it is time to; one thread does, the others go on with the present rules."""
         now_ns = self._monotonic_ns()
-        if now_ns - self._looked_ns < LOOK_INTERVAL_NS or not self._looking.acquire(blocking=False):
+        if now_ns - self._read_ns < LOOK_INTERVAL_NS or not self._reading.acquire(blocking=False):
             return
         try:
-            self._looked_ns = now_ns
+            self._read_ns = now_ns
             content = self._read()
             if content is not None and content != self._content:
                 self._content = content
                 self._load(content)
             self._unreadable = self._unreadable and content is None
         finally:
-            self._looking.release()
+            self._reading.release()
 
     def _read(self) -> bytes | None:
         try:

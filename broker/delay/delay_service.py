@@ -116,15 +116,15 @@ class DelayService:
     def start(self, runner: Runner) -> None:
         """Start delivering."""
         self._persist_due_ns = self._clock.monotonic_ns() + self._config.flush_delay_offset_interval * 1_000_000
-        self._store.on_dispatched.append(self.news)
+        self._store.on_dispatched.append(self.notify_dispatched)
         self._store.retention.wanted_from = self.wanted_from
         self._writer = runner.start("DelayProgress", self.write_step, first_after_ms=None)
         self._worker = runner.start("DelayDelivery", self.step)
 
     def stop(self) -> None:
         """Stop the threads, persist the progress. Blocks; the store is still open."""
-        if self.news in self._store.on_dispatched:
-            self._store.on_dispatched.remove(self.news)
+        if self.notify_dispatched in self._store.on_dispatched:
+            self._store.on_dispatched.remove(self.notify_dispatched)
         if self._worker is None:
             return
         workers = [worker for worker in (self._worker, self._writer) if worker is not None]
@@ -135,7 +135,7 @@ class DelayService:
             return
         self.persist()
 
-    def news(self, updates: list[tuple[str, int, int]]) -> None:
+    def notify_dispatched(self, updates: list[tuple[str, int, int]]) -> None:
         """Wake the thread if a dispatched message may be due before its next wake-up. Dispatch thread."""
         worker = self._worker
         if worker is None:

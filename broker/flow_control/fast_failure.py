@@ -102,7 +102,7 @@ class FastFailure:
                 self._answer(executor, tasks, now_ns, partial(expired_timeout, executor.max_wait_ms))
                 if now_ns >= until_ns:
                     return True
-        self._refusals.tell()
+        self._refusals.log_left_out()
         return False
 
     def _answer(

@@ -106,7 +106,7 @@ class RefusalStats:
             self._log_event(cause, int(code), remark, count, left_out)
 
     def watch(self, cause: str, code: int, remark: str, counter: Callable[[], int]) -> None:
-        """Count the refusals of a component that only has a running total, at each ``snapshot`` and ``tell``.
+        """Count the refusals of a component that only has a running total, at each ``snapshot`` and ``log_left_out``.
 
         One component per cause: a new one replaces the one before.
         """
@@ -114,7 +114,7 @@ class RefusalStats:
 
     def snapshot(self) -> list[RefusalCount]:
         """Return the counts of every kind, the most frequent first. Any thread."""
-        self.tell()
+        self.log_left_out()
         second = self._clock.monotonic_ns() // _SECOND_NS
         with self._lock:
             counts = [
@@ -130,7 +130,7 @@ class RefusalStats:
             ]
         return sorted(counts, key=lambda count: -count.total)
 
-    def tell(self, *, all_of_them: bool = False) -> None:
+    def log_left_out(self, *, all_of_them: bool = False) -> None:
         """Log refusals left out in past seconds, and read the counters of ``watch``. Any thread."""
         for watched in list(self._watched.values()):
             with self._lock:  # two threads must not count the same refusals

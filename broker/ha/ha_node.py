@@ -100,16 +100,16 @@ class HaNode:
             self.was_fenced(FencedBy(epoch, owner, address))
         else:  # not newer than our own, yet the name server knows another one: two masters of one name
             self._fenced_by = FencedBy(epoch, owner, address)
-            self._tell(self._fenced_by)
+            self._log_fence(self._fenced_by)
         return True
 
     def was_fenced(self, fenced_by: FencedBy) -> None:
         """Note that the HA service was fenced, by a slave or by ``fence``. Any thread."""
         if self._fenced_by is None:
             self._fenced_by = fenced_by
-            self._tell(fenced_by)
+            self._log_fence(fenced_by)
 
-    def _tell(self, fenced_by: FencedBy) -> None:
+    def _log_fence(self, fenced_by: FencedBy) -> None:
         name = self.role.config.broker_name
         self._log.error(
             "fenced",

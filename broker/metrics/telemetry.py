@@ -88,7 +88,7 @@ class Telemetry:
         sources.counters.sample(now_ns, self._clock.now_ms())
         sources.flush_times.look()
         sources.slow.log_left_out()
-        sources.refused_requests.tell()
+        sources.refused_requests.log_left_out()
         self._watch_lock(now_ns)
         self._watermarks.write(now_ns)
         if now_ns >= self._slot_due_ns:

@@ -35,7 +35,7 @@ class DiskSpace:
         self.commit_log = Space()
         self.consume_queues = Space()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Ask the file system again."""
         self.commit_log, self.consume_queues = (self._space(path) for path in self._paths)
 

@@ -27,17 +27,17 @@ class TopicPutStats:
         """Note where the queues end now, and start listening."""
         for topic, queue_id, _, end in self._store.queues()[: self._queues_max]:
             self._ends[topic, queue_id] = end
-        self._store.on_dispatched.append(self.news)
+        self._store.on_dispatched.append(self.notify_dispatched)
 
     def start(self, runner: Runner) -> None:
         """Do nothing: it has no thread."""
 
     def stop(self) -> None:
         """Stop listening."""
-        if self.news in self._store.on_dispatched:
-            self._store.on_dispatched.remove(self.news)
+        if self.notify_dispatched in self._store.on_dispatched:
+            self._store.on_dispatched.remove(self.notify_dispatched)
 
-    def news(self, queues: Sequence[tuple[str, int, int]]) -> None:
+    def notify_dispatched(self, queues: Sequence[tuple[str, int, int]]) -> None:
         """Count the growth of queues that now end at (topic, queue id, end); called by one dispatch pass at a time."""
         for topic, queue_id, end in queues:
             known = self._ends.get((topic, queue_id))

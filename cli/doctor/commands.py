@@ -81,7 +81,7 @@ async def _check(
         code = ExitCode.OK
         count = 0
         while True:
-            found = await session.look()
+            found = await session.check()
             count += 1
             _print(found, as_json=as_json, again=watch_s is not None and count > 1)
             code = exit_code_of_rounds(found)

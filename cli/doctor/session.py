@@ -15,7 +15,7 @@ from pocketmq.cli.doctor.finding import Area, Diagnosis, error
 from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target, what_to_check
 from pocketmq.cli.doctor.words import clean, count_text, rate_text
 
-SECOND_LOOK_S: Final = 2.0
+SECOND_CHECK_S: Final = 2.0
 """A broker without telemetry has totals only, so it is read twice, this far apart."""
 
 
@@ -35,22 +35,22 @@ class Session:
     """Checks brokers repeatedly. One caller at a time."""
 
     def __init__(
-        self, reader: BrokerReader, targets: Sequence[Target], *, second_look_s: float = SECOND_LOOK_S
+        self, reader: BrokerReader, targets: Sequence[Target], *, second_check_s: float = SECOND_CHECK_S
     ) -> None:
         self._reader = reader
         self._targets = list(targets)
-        self._second_look_s = second_look_s
+        self._second_check_s = second_check_s
         self._snapshots: dict[str, Snapshot] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
 
-    async def look(self) -> list[Round]:
+    async def check(self) -> list[Round]:
         """Read all brokers and return a round for each, in the order of the targets."""
         readings = await self._reader.read_all(self._targets)
         if not self._diagnoses and any(_has_totals_only(reading) for reading in readings):
             for reading in readings:
                 if reading.snapshot is not None:
                     self._snapshots[reading.target.address] = reading.snapshot
-            await asyncio.sleep(self._second_look_s)
+            await asyncio.sleep(self._second_check_s)
             readings = await self._reader.read_all(self._targets)
         return [self._round(reading) for reading in readings]
 

@@ -93,7 +93,7 @@ class Resender:
         """The first position added since the current read began."""
         self._round_asked = self._in_round = False
         """A round tries everything once; it begins with the next look, so that none asked for during a look is lost."""
-        self._last_round_ms = self._looked_ms = 0
+        self._last_round_ms = self._checked_ms = 0
         self._failing: set[str] = set()
         self._builders = RecordBuilders()
         self._sections: asyncio.Semaphore = asyncio.Semaphore(options.resend_sections_max)
@@ -161,7 +161,7 @@ class Resender:
         while True:
             self._wake.clear()
             try:
-                wait_ms = await self._look()
+                wait_ms = await self._start_due()
             except RetryStoreError:
                 wait_ms = float(self._options.reopen_ms)  # the thread reopens it and logs that
             try:
@@ -170,12 +170,12 @@ class Resender:
             except TimeoutError:
                 pass
 
-    async def _look(self) -> float:
+    async def _start_due(self) -> float:
         """Start due resends; return the ms until the next ones."""
         now_ms = self._port.clock.now_ms()
-        if now_ms < self._looked_ms - CLOCK_SLACK_MS:  # the clock was set back: nothing would be due for that long
+        if now_ms < self._checked_ms - CLOCK_SLACK_MS:  # the clock was set back: nothing would be due for that long
             self.resend_now()
-        self._looked_ms = now_ms
+        self._checked_ms = now_ms
         if self._round_asked:
             self._round_asked, self._in_round = False, True
         wait_ms = float(IDLE_MS)

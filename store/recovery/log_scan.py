@@ -136,7 +136,7 @@ class LogScan:
         self._checksums = checksums
         self._check_crc = check_crc
         self._progress = progress
-        self._told = 0
+        self._reported = 0
         self._ranges: dict[int, list[tuple[int, int]]] = {}
 
     def data_ranges(self, segment: Segment) -> list[tuple[int, int]]:
@@ -216,7 +216,7 @@ class LogScan:
                 result.scanned_bytes += entry[0]
                 result.group_before_offset, result.last_group_offset = result.last_group_offset, at
                 at += entry[0]
-                self._tell(at)
+                self._report_progress(at)
                 continue
             stop = starts[bisect_right(starts, at)] if entry is None else at + entry[0]
             begin = at
@@ -247,12 +247,12 @@ class LogScan:
             result.group_before_offset = before if count > 1 else result.last_group_offset
             result.last_group_offset = result.last_record_offset = last
             at = end
-            self._tell(at)
+            self._report_progress(at)
         return at, ""
 
-    def _tell(self, at: int) -> None:
-        if self._progress is not None and at - self._told >= WINDOW_BYTES:
-            self._told = at
+    def _report_progress(self, at: int) -> None:
+        if self._progress is not None and at - self._reported >= WINDOW_BYTES:
+            self._reported = at
             self._progress(at)
 
     def _check_record(self, window: ScanWindow, at: int) -> tuple[int, str]:

@@ -118,8 +118,8 @@ class Recovery:
         self._log = log = environment.log
         self._segments = segments
         self._checksums = checksums
-        tell = None if progress is None else partial(_tell, progress, segments)
-        self._scan = LogScan(segments, checksums, check_crc=config.check_crc_on_recover, progress=tell)
+        report = None if progress is None else partial(_report_progress, progress, segments)
+        self._scan = LogScan(segments, checksums, check_crc=config.check_crc_on_recover, progress=report)
         self._quarantine = Quarantine(config, file_system, paths, segments, log)
         self._ends_below: Callable[[int], dict[Queue, int]] | None = None
         self._deleted_to: Callable[[str], int] | None = None
@@ -442,7 +442,7 @@ def _end_at_damage(result: ScanResult, known: list[DamagedRange], promised_end: 
             return
 
 
-def _tell(progress: Callable[[int, int], None], segments: SegmentQueue, at: int) -> None:
+def _report_progress(progress: Callable[[int, int], None], segments: SegmentQueue, at: int) -> None:
     progress(at, segments.end_offset)
 
 

@@ -39,7 +39,7 @@ FILES_PER_ROUND: Final = 10
 """RocketMQ MappedFileQueue.DELETE_FILES_BATCH_MAX."""
 MANUAL_ROUNDS: Final = 20
 """RocketMQ CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES."""
-FIRST_LOOK_MS: Final = 1000.0
+FIRST_CHECK_MS: Final = 1000.0
 FIRST_ROUND_MS: Final = 60_000
 """Nothing is removed in the first minute (RocketMQ DefaultMessageStore.addScheduleTask)."""
 WARN_EVERY_NS: Final = 600 * 1_000_000_000
@@ -129,7 +129,7 @@ class Retention:
         self._hours = config.delete_hours()
         self._interval_ms = config.clean_resource_interval
         self._pause_ms = float(config.delete_commit_log_files_interval)
-        self._look_due_ns = 0
+        self._disk_check_due_ns = 0
         self._round_from_ns = 0
         self._reason: Reason | None = None
         self._left = 0
@@ -144,12 +144,12 @@ class Retention:
     def start(self, runner: Runner) -> None:
         """Check the disk after a second, remove nothing for a minute."""
         now_ns = self._clock.monotonic_ns()
-        self._look_due_ns = now_ns
+        self._disk_check_due_ns = now_ns
         self._round_from_ns = now_ns + FIRST_ROUND_MS * 1_000_000
         self._reason, self._left, self._manual_rounds = None, 0, 0
         self._warn_from_ns = now_ns
         self._cleaned_offset = -1
-        self._worker = runner.start("retention", self.step, first_after_ms=FIRST_LOOK_MS)
+        self._worker = runner.start("retention", self.step, first_after_ms=FIRST_CHECK_MS)
 
     def stop(self) -> None:
         """End the worker after its present step."""
@@ -162,7 +162,7 @@ class Retention:
         DELETE_EXPIRED_COMMITLOG). Returns at once.
         """
         self._manual_rounds = MANUAL_ROUNDS
-        self._look_due_ns = self._round_from_ns = self._clock.monotonic_ns()
+        self._disk_check_due_ns = self._round_from_ns = self._clock.monotonic_ns()
         if self._worker is not None:
             self._worker.wake()
 
@@ -182,10 +182,10 @@ class Retention:
         """Check the disk and remove one segment if due; return the ms until the next step."""
         if self._left == 0:
             now_ns = self._clock.monotonic_ns()
-            if now_ns < self._look_due_ns:
-                return (self._look_due_ns - now_ns) / 1_000_000
-            self._look_due_ns = now_ns + self._interval_ms * 1_000_000
-            self.look()
+            if now_ns < self._disk_check_due_ns:
+                return (self._disk_check_due_ns - now_ns) / 1_000_000
+            self._disk_check_due_ns = now_ns + self._interval_ms * 1_000_000
+            self.check_disk()
             self._reason = self._decide() if now_ns >= self._round_from_ns else None
             if self._manual_rounds:
                 self._manual_rounds -= 1
@@ -197,9 +197,9 @@ class Retention:
                 return self._pause_ms
         if self._cleaned_offset != self._segments.first_offset:
             self.clean_up()
-        return max(1.0, (self._look_due_ns - self._clock.monotonic_ns()) / 1_000_000)
+        return max(1.0, (self._disk_check_due_ns - self._clock.monotonic_ns()) / 1_000_000)
 
-    def look(self) -> None:
+    def check_disk(self) -> None:
         """Check how full the disks are; set or clear DISK_FULL; warn. A failed check changes nothing."""
         self.commit_log_ratio = self._ratio(self._paths.commit_log)
         self.consume_queue_ratio = self._ratio(self._queues.directory)

@@ -28,7 +28,7 @@ class Tables:
 
 def housekeeping(tables: Any, log: CapturedLog, clock: ManualClock) -> Housekeeping:
     nobody: Any = SimpleNamespace(
-        expire=lambda before_ns: ([], []), members_changed=lambda groups: None, look=lambda: None
+        expire=lambda before_ns: ([], []), members_changed=lambda groups: None, refresh=lambda: None
     )
     return Housekeeping(BrokerConfig(), tables, nobody, nobody, nobody, nobody, clock, log)
 

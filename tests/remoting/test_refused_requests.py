@@ -87,16 +87,16 @@ def test_one_event_in_ten_seconds_of_a_kind_stands_for_the_others() -> None:
         "language": "CPP",
         "version": "63",
     }
-    refused.tell()
+    refused.log_left_out()
     assert len(log.events) == 2
     clock.advance_ms(10_000)
     note(refused)
     assert log.events[-1]["left_out"] == 99
     note(refused)
     note(refused)
-    refused.tell(all_of_them=True)
+    refused.log_left_out(all_of_them=True)
     assert log.events[-1]["left_out"] == 1
-    refused.tell(all_of_them=True)
+    refused.log_left_out(all_of_them=True)
     assert sum(1 + event["left_out"] for event in log.events) == 104
 
 
@@ -106,13 +106,13 @@ def test_what_is_left_out_is_reported_when_nothing_follows() -> None:
     note(refused)
     note(refused)
     clock.advance_ms(9_999)
-    refused.tell()
+    refused.log_left_out()
     assert len(log.events) == 1
     clock.advance_ms(1)
-    refused.tell()
+    refused.log_left_out()
     assert (len(log.events), log.events[-1]["left_out"]) == (2, 0)
     clock.advance_ms(60_000)
-    refused.tell()
+    refused.log_left_out()
     assert len(log.events) == 2
 
 

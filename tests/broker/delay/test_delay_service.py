@@ -350,12 +350,12 @@ def test_a_dispatch_rings_only_when_it_may_matter(tmp_path: Path) -> None:
     worker = next(each for each in fixture.runner.workers if each.name == "DelayDelivery")
     for topic, queue_id, wakes in (("T", 0, False), (SCHEDULE_TOPIC, 0, True), (TIMER_TOPIC, 0, True)):
         worker.woken = False
-        fixture.service.news([(topic, queue_id, 1)])
+        fixture.service.notify_dispatched([(topic, queue_id, 1)])
         assert worker.woken is wakes
     fixture.send(b"a", DELAY="1")
     fixture.run()
     worker.woken = False
-    fixture.service.news([(SCHEDULE_TOPIC, 0, 2)])
+    fixture.service.notify_dispatched([(SCHEDULE_TOPIC, 0, 2)])
     assert not worker.woken
     fixture.stop()
 

@@ -59,7 +59,7 @@ def test_at_most_ten_events_a_second_for_each_cause_and_the_rest_is_reported() -
     refusal_stats.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
     events = [event["event"] for event in log.events]
     assert events == ["refused_queue_full"] * EVENTS_PER_SECOND_MAX + ["refused_queue_timeout"]
-    refusal_stats.tell()
+    refusal_stats.log_left_out()
     assert len(log.events) == EVENTS_PER_SECOND_MAX + 1
     clock.advance_ms(1000)
     refusal_stats.note("queue_full", 2, "[OVERLOAD]x")
@@ -67,7 +67,7 @@ def test_at_most_ten_events_a_second_for_each_cause_and_the_rest_is_reported() -
     for _ in range(20):
         refusal_stats.note("queue_full", 2, "[OVERLOAD]x")
     clock.advance_ms(1000)
-    refusal_stats.tell()
+    refusal_stats.log_left_out()
     assert (log.events[-1]["event"], log.events[-1]["count"], log.events[-1]["left_out"]) == (
         "refused_queue_full",
         0,
@@ -96,7 +96,7 @@ def test_a_watched_counter_is_counted_when_somebody_looks() -> None:
     refusal_stats.watch("connection_limit", 0, "too many connections", lambda: refused)
     assert refusal_stats.snapshot() == []
     refused = 8
-    refusal_stats.tell()
+    refusal_stats.log_left_out()
     refused = 9
     (count,) = refusal_stats.snapshot()
     assert (count.cause, count.total) == ("connection_limit", 4)
@@ -116,7 +116,7 @@ def test_notes_of_many_threads_add_up() -> None:
     for thread in threads:
         thread.join()
     assert refusal_stats.snapshot()[0].total == 8000
-    refusal_stats.tell(all_of_them=True)
+    refusal_stats.log_left_out(all_of_them=True)
     assert sum(event["count"] + event["left_out"] for event in log.events) == 8000
 
 

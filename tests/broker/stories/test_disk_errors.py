@@ -63,8 +63,8 @@ class SickBroker:
     def rules(self, *rules: dict[str, Any]) -> None:
         """Put these rules in force."""
         self._control.write_text(json.dumps({"rules": rules}))
-        self.plan._looked_ns = 0
-        self.plan._look()
+        self.plan._read_ns = 0
+        self.plan._reload_if_due()
 
     async def put(self, body: bytes) -> Any:
         """Send one message; note it if it was acknowledged."""
@@ -246,7 +246,7 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     sick.app.offsets.commit("audit", "T", 0, 1)
     free[0] = 0.13e12
     retention = store.retention
-    retention._round_from_ns = retention._look_due_ns = 0  # the first minute is over
+    retention._round_from_ns = retention._disk_check_due_ns = 0  # the first minute is over
     retention._worker.wake()  # type: ignore[union-attr]
     (warning,) = await eventually(lambda: sick.log.of("disk_filling"))
     assert warning["level"] == "warning"
@@ -255,7 +255,7 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     assert warning["groups_behind"] == ["audit"]
     disk = sick.app.observation.disk
     assert disk is not None
-    disk.look()
+    disk.refresh()
     report = sick.app.observation.health.report()
     assert (report.status, report.reasons, report.warnings) == ("ok", [], ["disk_almost_full"])
     assert report.details == {
@@ -277,14 +277,14 @@ async def test_the_warning_level_refuses_sends(
     monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int((1 - used[0]) * 1e12), int(1e12)))
     sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90).start()
     used[0] = 0.93
-    sick.app.store.retention.look()
+    sick.app.store.retention.check_disk()
     refused = await sick.put(b"refused")
     assert refusal_of(refused) == (14, "disk_full", "no")
     assert "93.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in refused.remark
     assert sick.health() == ["disk_full"]
     assert "93.0 % full" in sick.app.observation.health.report().details["disk_full"]
     used[0] = 0.8
-    sick.app.store.retention.look()
+    sick.app.store.retention.check_disk()
     assert (await sick.put(b"taken")).code == 0
     assert sick.health() == []
 

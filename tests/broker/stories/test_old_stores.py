@@ -113,7 +113,7 @@ async def test_delays_stay_pending_and_are_delivered_when_due(
 
     def pass_hours(hours: int) -> None:
         clock.ahead_ms += hours * HOUR_MS
-        delays.news([(TIMER_TOPIC, 0, 0)])  # its thread checks now, not a second later
+        delays.notify_dispatched([(TIMER_TOPIC, 0, 0)])  # its thread checks now, not a second later
 
     pass_hours(3)
     await until(lambda: len(bodies(broker, "single")) >= at_three_hours.total())

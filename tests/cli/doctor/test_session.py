@@ -42,7 +42,7 @@ def failed(error: PocketMQError) -> Reading:
 
 async def test_a_second_check_shows_new_and_gone_findings_and_the_rates() -> None:
     """The page cache becomes busy, then free; messages and refusals are counted between the checks."""
-    looks = [
+    found = [
         reading(telemetry()),
         reading(
             telemetry(page_cache=BUSY, refusals=[refusal("page_cache_busy", "[REJECTREQUEST]x", total=40)]),
@@ -51,8 +51,8 @@ async def test_a_second_check_shows_new_and_gone_findings_and_the_rates() -> Non
         ),
         reading(telemetry(refusals=[refusal("page_cache_busy", "[REJECTREQUEST]x", last_minute=0)]), at_ms=104_000),
     ]
-    session = Session(Script(*looks), [TARGET])
-    first, second, third = [(await session.look())[0] for _ in range(3)]
+    session = Session(Script(*found), [TARGET])
+    first, second, third = [(await session.check())[0] for _ in range(3)]
     assert (first.new, first.gone, first.rates) == ((), (), ())
     assert "page-cache-busy" in second.new
     assert "1,000/s messages stored" in second.rates
@@ -64,10 +64,10 @@ async def test_a_second_check_shows_new_and_gone_findings_and_the_rates() -> Non
     assert "since the previous check: 1,000/s messages stored" in text
 
 
-async def test_without_telemetry_the_first_look_is_two() -> None:
+async def test_without_telemetry_the_first_check_reads_twice() -> None:
     """Totals alone do not show the present: two readings make the first diagnosis."""
-    looks = [reading(None, putMessageFailedTimes="1"), reading(None, at_ms=102_000, putMessageFailedTimes="4")]
-    rounds = await Session(Script(*looks), [TARGET], second_look_s=0).look()
+    found = [reading(None, putMessageFailedTimes="1"), reading(None, at_ms=102_000, putMessageFailedTimes="4")]
+    rounds = await Session(Script(*found), [TARGET], second_check_s=0).check()
     assert [finding.key for finding in rounds[0].diagnosis.findings] == ["puts-failed"]
 
 
@@ -75,7 +75,7 @@ async def test_a_broker_that_goes_away_is_one_error_and_comes_back() -> None:
     """The check reports it, and the next one forgets it."""
     error = ConnectFailed("cannot connect to x", why="Connection refused (after 0 ms)")
     session = Session(Script(reading(telemetry()), failed(error), reading(telemetry())), [TARGET])
-    rounds = [(await session.look())[0] for _ in range(3)]
+    rounds = [(await session.check())[0] for _ in range(3)]
     assert [each.diagnosis.worst for each in rounds] == [None, Severity.ERROR, None]
     assert "nothing listens there" in rounds[1].diagnosis.findings[0].cure
     assert rounds[2].gone == ("the broker could not be read",)
@@ -84,7 +84,7 @@ async def test_a_broker_that_goes_away_is_one_error_and_comes_back() -> None:
 async def test_the_exit_code_follows_the_worst() -> None:
     """0 without an error, 1 with one, 4 when no broker answered; one dead broker among others is an error."""
     fine, bad, dead = [
-        (await Session(Script(each), [TARGET]).look())[0]
+        (await Session(Script(each), [TARGET]).check())[0]
         for each in (reading(telemetry()), reading(telemetry(page_cache=BUSY)), failed(ConnectFailed("x")))
     ]
     assert exit_code_of_rounds([fine]) is ExitCode.OK
@@ -100,7 +100,7 @@ async def test_the_drawing_and_the_lines_say_the_same() -> None:
 
     from rich.console import Console
 
-    shown = (await Session(Script(reading(telemetry(page_cache=BUSY), commitLogDiskRatio="0.8")), [TARGET]).look())[0]
+    shown = (await Session(Script(reading(telemetry(page_cache=BUSY), commitLogDiskRatio="0.8")), [TARGET]).check())[0]
     out = io.StringIO()
     Console(file=out, width=4000, force_terminal=True, color_system=None).print(render([shown]))
     drawn = out.getvalue()
@@ -120,7 +120,7 @@ async def test_the_drawing_and_the_lines_say_the_same() -> None:
 
 async def test_json_holds_the_whole_round() -> None:
     """Scripts get keys, severities and advice as plain values."""
-    shown = (await Session(Script(reading(telemetry(page_cache=BUSY))), [TARGET]).look())[0]
+    shown = (await Session(Script(reading(telemetry(page_cache=BUSY))), [TARGET]).check())[0]
     told = msgspec.json.decode(msgspec.json.encode(shown))
     finding = told["diagnosis"]["findings"][0]
     assert (finding["key"], finding["severity"], finding["area"]) == ("page-cache-busy", "error", "page cache")
