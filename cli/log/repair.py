@@ -112,7 +112,7 @@ def _print_plan(plan: "RepairPlan") -> None:
 def _print_result(result: "RepairResult") -> None:
     _print_plan(result.plan)
     if result.backup:
-        print(f"copies of what was changed: {result.backup}")
+        print(f"copies of the changed files: {result.backup}")
     if result.queue_entries:
         print(f"{result.queue_entries:,} queue entries written")
     if result.index_entries:
