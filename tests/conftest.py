@@ -18,7 +18,7 @@ from xdist.scheduler import LoadFileScheduling
 from tests import profiles
 
 TAKES_SPARK = re.compile(r"\bspark: \"?SparkSession")
-"""The session's fixture among the arguments of a test, as all that take it write it."""
+"""The session's fixture among the arguments of a test, in the form that all its users share."""
 SPARK_SCOPE: Final = "spark"
 SLOW_WEIGHT: Final = 20
 """How many other tests take as long as one that is marked slow."""
@@ -67,9 +67,8 @@ def _tries_more_in_soak(item: pytest.Item) -> bool:
 
 
 def _put_longest_first(items: list[pytest.Item]) -> None:
-    """Put what bounds the run at its beginning: the tests of the Spark session, then files with many slow tests.
-
-    A file that is begun last keeps one process busy while the others have nothing left.
+    """Put the longest work first: the tests of the Spark session, then files with many slow tests. A long file that
+    starts last keeps one process busy while the others have no work left.
     """
     length: Counter[str] = Counter()
     for item in items:

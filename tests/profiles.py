@@ -13,7 +13,7 @@ from tests.sim.seeds import base_seed, fresh_seed
 
 VARIABLE: Final = "POCKETMQ_TESTS"
 EXAMPLES: Final = {"fast": 25, "soak": 500}
-"""Examples of a property that says nothing else; of the step sequences against a model, too."""
+"""Examples of a property without a number of its own; also of step sequences against a model."""
 LIVES: Final = 8
 """Lives of a family of crashes in the fast profile."""
 LIVES_S: Final = {"fast": 2.0, "soak": 40.0}

@@ -374,7 +374,7 @@ GIVEN: Final = {
     "delay_time_ms": ("15m", 900_000),
     "deliver_time_ms": ("1700000000000", 1_700_000_000_000),
 }
-"""What is written behind an option, and what the message has then."""
+"""The value behind an option, and the message's value."""
 
 
 @ROWS

@@ -1,4 +1,4 @@
-"""A refusal whose words come from the table: what a client sees of it."""
+"""A refusal whose words come from the table, as a client sees it."""
 
 from pocketmq.broker.request.request_task import Refusal
 from pocketmq.common.errors import Stored

@@ -28,7 +28,7 @@ NO_ANSWER: Final = re.compile(
     r"|Temporary failure in name resolution|Command '\['mvn'.*timed out",
     re.MULTILINE,
 )
-"""What Maven says when the registry is not reached or does not serve; a name that it does not know is a failure."""
+"""Maven's texts when the registry is out of reach or does not serve; a name that it does not know is a failure."""
 
 
 @dataclass(slots=True)

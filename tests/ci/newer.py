@@ -19,7 +19,7 @@ from tests.ci.soak import is_good
 from tests.ci.suite import QUIET, Report, run_suite, try_again
 
 MINORS: Final = (14, 13, 12)
-"""Newest first: what the suite is known to pass on."""
+"""Newest first: the versions on which the suite is known to pass."""
 BOUND_S: Final = 420.0
 ALONE_S: Final = 120.0
 FAST: Final = "not slow and not soak and not scenario and not interop"

@@ -2,7 +2,7 @@
 
     python3 tests/ci/programs.py      # prints what a registry kept from us, as POCKETMQ_MAY_LACK takes it
 
-Ends with 1 when a program is missing although apt answered: its tests would be skipped, and nobody would see that. A
+Ends with 1 when a program is missing although apt answered: its tests would be skipped, and no report would show it. A
 registry that does not answer is no fault of the tree: those programs are printed, and their tests may be skipped.
 """
 
@@ -25,7 +25,7 @@ PATH: Final = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/li
 """Where Debian puts servers, too."""
 APT: Final = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
 UPDATE: Final = (*APT, "-o", "APT::Update::Error-Mode=any", "update")
-"""Without the mode an update succeeds that has reached nobody."""
+"""Without the mode an update that reached no registry succeeds."""
 APT_S: Final = 600.0
 
 Run = Callable[[Sequence[str]], int]

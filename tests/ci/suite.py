@@ -20,7 +20,7 @@ from typing import Final
 
 RETRIES_MAX: Final = 10
 KEPT: Final = Path(".ci-results")
-"""Where the tracebacks stay of what failed once; relative to the working directory, and ignored by git."""
+"""Directory for the tracebacks of tests that failed once; relative to the working directory, and ignored by git."""
 QUIET: Final = ("--color=no", "-q", "--no-summary")
 """Progress and the count at the end, no tracebacks and no lines of failures: a first failure is not the verdict."""
 GRACE_S: Final = 90.0

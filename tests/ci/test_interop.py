@@ -131,9 +131,8 @@ def test_skip(): pytest.skip("needs mvn")
 def test_results_are_read_back_as_ids_that_pytest_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Also with blanks, dashes and classes; errors of fixtures count as failures. Each id runs alone.
-
-    pytest itself prints its progress and the count, and nothing that looks like a verdict.
+    """Blanks, dashes and classes work too; errors of fixtures count as failures. Each id runs alone. pytest itself
+    prints its progress and the count, but no verdict.
     """
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

@@ -1,4 +1,4 @@
-"""``pocketmq log``: what users type, what they see, and the exit codes."""
+"""``pocketmq log``: commands, their output, and the exit codes."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def break_body(store: RocketStore, number: int) -> int:
 
 
 def test_verify_says_ok_or_what_is_damaged(store: RocketStore) -> None:
-    """A sound store exits with 0; one bad byte exits with 1 and names offsets, topic and queue."""
+    """A sound store exits with 0; one bad byte exits with 1 and the report names offsets, topic and queue."""
     result = run("verify", store.root, "--full")
     assert result.exit_code == 0, result.output
     assert result.stdout.rstrip().endswith("ok")
@@ -65,7 +65,7 @@ def test_verify_says_ok_or_what_is_damaged(store: RocketStore) -> None:
 
 
 def test_verify_prints_json_for_machines(store: RocketStore) -> None:
-    """The report is one JSON document with counts by topic; --log-only looks at the log alone."""
+    """The report is one JSON document with counts by topic; --log-only checks the log alone."""
     report = json.loads(run("verify", store.root, "--json").stdout)
     assert report["ok"] is True
     assert {each["topic"]: each["records"] for each in report["topics"]}["Orders"] == sum(
@@ -76,7 +76,7 @@ def test_verify_prints_json_for_machines(store: RocketStore) -> None:
 
 
 def test_dump_shows_records_by_place_topic_and_time(store: RocketStore) -> None:
-    """Physical offset, queue offset, topic, time and limit choose; JSON lines and hex hold the message."""
+    """Physical offset, queue offset, topic and time select; JSON lines and hex contain the message."""
     lines = [json.loads(line) for line in run("dump", store.root, "--format", "json", "-n", 0).stdout.splitlines()]
     assert [line["physical_offset"] for line in lines] == [sent.physical_offset for sent in store.sent]
     mine = [sent for sent in store.sent if (sent.topic, sent.queue_id) == ("Orders", 1)]
@@ -93,7 +93,7 @@ def test_dump_shows_records_by_place_topic_and_time(store: RocketStore) -> None:
 
 
 def test_dump_keeps_control_characters_from_the_terminal(tmp_path: Path) -> None:
-    """A message with an escape sequence in body, tags and topic is shown without it."""
+    """A message with an escape sequence in body, tags and topic is printed without it."""
     store = RocketStore(tmp_path / "s")
     store.put("T", 0, b"\x1b[2J gone", tags="\x1b[31m")
     store.write(index=False)
@@ -109,7 +109,7 @@ def test_dump_shows_the_other_files(store: RocketStore, what: str) -> None:
 
 
 def test_dump_says_what_is_wrong_with_its_options(store: RocketStore) -> None:
-    """Unknown kinds, formats and times are refused; nothing found is an error that says where to look."""
+    """Unknown kinds, formats and times are refused; an empty result is an error with a hint."""
     for arguments in (("--what", "x"), ("--format", "x"), ("--from-time", "soon"), ("--index-numbers", "5")):
         with pytest.raises(ConfigError):
             run("dump", store.root, *arguments)
@@ -160,7 +160,7 @@ def test_an_export_ends_quietly_when_its_reader_has_gone(store: RocketStore) -> 
 
 
 def test_repair_shows_a_plan_and_changes_only_with_write(store: RocketStore, tmp_path: Path) -> None:
-    """Without --write files stay; with it the queue is right again, and copies are where --backup says."""
+    """Without --write files stay; with it the queue is right again, and --backup has the copies."""
     queue = store.root / "consumequeue" / "Orders" / "1" / f"{0:020d}"
     sound = queue.read_bytes()
     queue.write_bytes(bytes(20) + sound[20:])
@@ -182,7 +182,7 @@ def test_repair_shows_a_plan_and_changes_only_with_write(store: RocketStore, tmp
 def test_a_live_brokers_store_can_be_read_and_not_repaired(
     start_daemon: StartDaemon, run_command: RunCommand, tmp_path: Path
 ) -> None:
-    """Beside a running broker verify and dump work and say so; repair --write is refused; after it all is sound."""
+    """Beside a running broker verify and dump work and report it; repair --write is refused; the store stays sound."""
     data = tmp_path / "data"
     small = ("--set", "store.mapped_file_size_commit_log=1048576", "--namesrv-port", "0", "--broker-port", "0")
     daemon = start_daemon("standalone", "--data-dir", str(data), *small)
@@ -204,7 +204,7 @@ def test_a_live_brokers_store_can_be_read_and_not_repaired(
 
 
 def test_dump_shows_what_was_compressed(tmp_path: Path) -> None:
-    """Packed bodies are shown unpacked; of one that is damaged the bytes, and why."""
+    """Compressed bodies are shown unpacked; of a damaged one the bytes and the reason."""
     settings: dict[str, Any] = {"mapped_file_size_commit_log": 1 << 20, "mapped_file_size_consume_queue": 20_000}
     store = MessageStore(StoreConfig(store_path_root_dir=str(tmp_path / "s"), **settings))
     store.store_host = host = bytes([127, 0, 0, 1, 0, 0, 42, 159])

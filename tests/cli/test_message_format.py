@@ -12,7 +12,7 @@ from pocketmq.common.message import ReceivedMessage
 
 
 class Received(ReceivedMessage):
-    """A message whose record is made of what the test says."""
+    """A message whose record has the test's values."""
 
     __slots__ = ()
 

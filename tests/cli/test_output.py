@@ -1,4 +1,4 @@
-"""What the command prints, and the codes it exits with."""
+"""The command's output and its exit codes."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_an_error_becomes_an_exit_code(error: PocketMQError, code: ExitCode) -> 
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    """Like ``| head``: nothing on standard error, and the command ends."""
+    """With ``| head`` standard error stays empty, and the command ends."""
     script = (
         "from pocketmq.cli.output import quiet_broken_pipe\n"
         "with quiet_broken_pipe():\n"
@@ -67,7 +67,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 def on_a_terminal(script: str) -> str:
-    """Run ``script`` with a terminal for standard output and error; return what it showed."""
+    """Run ``script`` with a terminal for standard output and error; return its output."""
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen([sys.executable, "-c", script], stdout=slave, stderr=slave, env=environment)
@@ -76,7 +76,7 @@ def on_a_terminal(script: str) -> str:
     try:
         while data := os.read(master, 4096):
             shown += data
-    except OSError:  # Linux: the last one has closed the other end
+    except OSError:  # Linux: the other end is closed
         pass
     os.close(master)
     assert process.wait(60) == 0, shown

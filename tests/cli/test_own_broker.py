@@ -1,4 +1,4 @@
-"""A broker in a process of its own, and the benchmark that uses one."""
+"""A broker in a separate process, and the benchmark that uses it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``pocketmq pipeline``: its help costs nothing, and a missing program is reported with what to install."""
+"""``pocketmq pipeline``: its help is cheap, and a missing program is reported with the package to install."""
 
 import os
 import subprocess
@@ -43,7 +43,7 @@ def python(*args: str, **environment: str) -> "subprocess.CompletedProcess[str]"
 
 @pytest.mark.slow
 def test_help_imports_no_spark_and_shows_examples() -> None:
-    """Options, examples, nothing heavy."""
+    """Options and examples, without heavy imports."""
     done = python("-c", HELP, ",".join(JOBS))
     assert done.returncode == 0, done.stderr
     *helps, rest = done.stdout.split("\n[]\n")
@@ -55,7 +55,7 @@ def test_help_imports_no_spark_and_shows_examples() -> None:
 
 @pytest.mark.slow
 def test_a_script_takes_the_same_options_as_the_command() -> None:
-    """One definition, two front ends."""
+    """There is one definition for both."""
     script = python("-m", "pocketmq.pipeline.jobs.reconcile.command", "--help")
     file = python("pipeline/jobs/reconcile/command.py", "--help")
     command = python("-m", "pocketmq.cli.main", "pipeline", "reconcile", "--help")
@@ -72,7 +72,7 @@ def test_a_script_takes_the_same_options_as_the_command() -> None:
 def test_a_missing_pyspark_is_reported_with_its_extra(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: str
 ) -> None:
-    """One line, exit code 2, before anything else is tried."""
+    """One line, exit code 2, before any other step."""
     for name in ("pyspark", "pyspark.sql"):
         monkeypatch.setitem(sys.modules, name, None)
     (tmp_path / "README.md").touch()
@@ -84,7 +84,7 @@ def test_a_missing_pyspark_is_reported_with_its_extra(
 
 @pytest.mark.slow
 def test_a_missing_java_is_reported_with_what_to_install(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    """Before Spark's own launcher fails with a stack trace."""
+    """The report comes before Spark's own launcher fails with a stack trace."""
     pytest.importorskip("pyspark")
     from pocketmq.pipeline import java
     from pocketmq.pipeline.java import JavaMissing

@@ -1,4 +1,4 @@
-"""Each command once as a process: it starts, finds what it imports, prints, and ends with its code.
+"""Each command once as a process: it starts, imports its modules, prints, and ends with its code.
 
 What else a command does is tested inside the process of the tests.
 """
@@ -21,7 +21,7 @@ def broker() -> Iterator[PocketBroker]:
 
 
 def test_produce_and_consume(broker: PocketBroker, run_process: RunCommand) -> None:
-    """Lines through a pipe."""
+    """The lines come through a pipe."""
     env = {"POCKETMQ_NAMESRV": broker.namesrv}
     assert run_process("topic", "create", "Smoke", "--queues", "1", env=env).returncode == 0
     assert run_process("produce", "Smoke", stdin=b"1\n2\n3\n", env=env).returncode == 0

@@ -1,4 +1,4 @@
-"""What ``--from`` may say."""
+"""The values of ``--from``."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 
 def test_delays_and_times_of_delivery() -> None:
-    """Whole ms; a time between two ms is rounded up, so that nothing is early."""
+    """Whole ms; a time between two ms is rounded up, so that no message is early."""
     assert [parse_delay(text) for text in ("500ms", "30s", "15m", "2h", "3d")] == [
         500,
         30_000,
@@ -49,13 +49,13 @@ def test_delays_and_times_of_delivery() -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "-5s", "1.5s", "soon", "9999999999999s"])
 def test_other_delays_are_refused(text: str) -> None:
-    """With what may be written instead."""
+    """The error has the valid forms."""
     with pytest.raises(ConfigError, match="write 500ms"):
         parse_delay(text)
 
 
 @pytest.mark.parametrize("text", ["", "15m", "1969-12-31T00:00:00Z", "tomorrow", "1" * 16])
 def test_other_times_of_delivery_are_refused(text: str) -> None:
-    """With what may be written instead."""
+    """The error has the valid forms."""
     with pytest.raises(ConfigError, match="bad time"):
         parse_time(text)

@@ -62,10 +62,9 @@ async def until_known(instance: ClientInstance, topic: str) -> TopicRoute:
 
 
 class ScriptedServer:
-    """A remoting server whose answers a test decides: ``answers[code]`` is a function of (connection, request).
-
-    It returns (response code, remark, header, body[, extra fields]), or None for no answer. ``requests`` keeps what
-    came.
+    """A remoting server whose answers a test decides: ``answers[code]`` is a function of (connection, request). It
+    returns (response code, remark, header, body[, extra fields]), or None for no answer. ``requests`` keeps the
+    requests.
     """
 
     def __init__(self, announcement: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""What tests of handlers need instead of a broker: messages, a log that remembers, a policy that obeys."""
+"""Messages, a log and a policy that tests of handlers use in place of a broker."""
 
 import asyncio
 from collections.abc import Sequence

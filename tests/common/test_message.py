@@ -28,7 +28,7 @@ def test_a_rocketmq_send_carries_all_properties() -> None:
 
 
 def test_a_copy_has_every_field() -> None:
-    """Whatever ``Message`` has; what a producer has packed belongs to the original alone."""
+    """It has every field of ``Message``; the packed form stays with the original."""
     message = Message("t", b"b")
     fields = [name for name in Message.__slots__ if name != "packed"]
     for name in fields:

@@ -1,4 +1,4 @@
-"""What must be true of the logs and receipts of a replicated group.
+"""Rules for the logs and receipts of a replicated group.
 
 Lives here: ``LogBytes`` (a commit log as it lies on disk), ``places_of`` (every message in it), ``missing``,
 ``split_reigns``, ``recovered_end``.
@@ -111,8 +111,8 @@ class Reign:
 
 
 def split_reigns(sent: Iterable[Sent], reigns: Sequence[Reign]) -> list[Sent]:
-    """Return what shows two masters at once: SEND_OK of a master for a send that was made after a later master had
-    answered SEND_OK already. ``reigns`` in their order; an address may come again.
+    """Return evidence of two masters at once: SEND_OK of a master for a send that was made after a later master had
+    already answered SEND_OK. ``reigns`` are in their order; an address may appear twice.
     """
     confirmed = [each for each in sent if each.status == SEND_OK]
     first_ok_ns = [

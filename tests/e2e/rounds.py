@@ -47,7 +47,7 @@ class Tally:
     promotions: int = 0
     proxy_faults: int = 0
     insiders: Counter[str] = field(default_factory=Counter)
-    """What clients on the host of an old master were told; part of ``statuses``."""
+    """Answers to clients on the host of an old master; part of ``statuses``."""
 
     def __str__(self) -> str:
         return (
@@ -59,8 +59,8 @@ class Tally:
 
 
 class Life:
-    """One group and its rounds. ``network``: hosts of their own; without it all share an address, and the HA
-    connections go through proxies. Everything that chance decides comes from ``seed``.
+    """One group and its rounds. ``network``: separate hosts; without it all share an address, and the HA connections go
+    through proxies. Every random choice comes from ``seed``.
     """
 
     def __init__(self, seed: int, directory: Path, group: Group, network: Network | None, tally: Tally) -> None:

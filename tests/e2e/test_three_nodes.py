@@ -66,8 +66,8 @@ async def test_the_master_of_three_dies_and_one_slave_is_away(tmp_path: Path, in
 
 @pytest.mark.scenario
 async def test_a_slave_that_was_replaced_is_not_promoted(tmp_path: Path) -> None:
-    """Its replacement has confirmed what it lacks: the name server knows; the refusal names it. With the replacement
-    there nothing is lost.
+    """Its replacement has confirmed messages that it lacks: the name server knows, and the refusal names it. With the
+    replacement present no message is lost.
     """
     async with three(tmp_path, 2, total_replicas=2) as life:
         master, replaced = life.nodes

@@ -49,10 +49,9 @@ def java(
 
 @pytest.fixture(scope="session", params=["4.9", "5.3"])
 def rocketmq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQServers]:
-    """One name server and broker of each version for all tests of our SDK; the tests of one version run together.
-
-    The broker asks after 3 s for transactions without a decision, and syncs before it answers: what it acknowledged
-    must be there when it was killed. It refuses nothing, and answers with no other status, because a machine is slow.
+    """One name server and broker of each version for all tests of our SDK; the tests of one version run together. The
+    broker checks undecided transactions after 3 s, and syncs before it answers: acknowledged messages must be there
+    after a kill. It never refuses, or answers with another status, because a machine is slow.
     """
     with rocketmq_servers(
         request.param,

@@ -105,8 +105,7 @@ class MqAdmin:
 
 @contextmanager
 def mqadmin(kind: str, directory: Path, namesrv: str) -> Iterator[MqAdmin]:
-    """Run the tools of ``kind`` against a name server until the block ends; what they write goes below
-    ``directory``."""
+    """Run the tools of ``kind`` against a name server until the block ends; their files go below ``directory``."""
     quiet = directory / "conf" / "logback_tools.xml"
     quiet.parent.mkdir(parents=True, exist_ok=True)
     quiet.write_text(NO_LOGS)

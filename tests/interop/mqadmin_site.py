@@ -35,7 +35,7 @@ READ = 2
 
 @dataclass
 class Site:
-    """What the tests of the tools look at; ``TOPIC`` does not change while they run, other topics come and go."""
+    """The site of the tools' tests; ``TOPIC`` does not change while they run, other topics come and go."""
 
     admin: MqAdmin
     server: PocketMQServer

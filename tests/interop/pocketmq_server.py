@@ -20,7 +20,7 @@ from pathlib import Path
 START_S = 60.0
 STOP_S = 20.0
 DELAY_LEVELS = "1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 11s 12s 13s 14s 15s 16s 17s 18s"
-"""Level 3, the first retry, comes after 3 s instead of 10 s."""
+"""Level 3, the first retry, takes 3 s instead of 10 s."""
 SHORT_WAITS = (
     f"store.message_delay_level={DELAY_LEVELS}",
     "broker.transaction_time_out=1000",

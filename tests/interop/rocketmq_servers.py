@@ -39,9 +39,8 @@ LOGBACK_4_9 = """<configuration>
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of the loopback address that nobody uses now, each with its two neighbors on either side free too.
-
-    RocketMQ's broker listens at its port, at port - 2 (VIP channel) and at port + 1 (HA) unless told otherwise.
+    """Return unused ports of the loopback address, each with unused neighbours on both sides. RocketMQ's broker listens
+    at its port, at port - 2 (VIP channel) and, by default, at port + 1 (HA).
     """
     ports: list[int] = []
     for _ in range(500):

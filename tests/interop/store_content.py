@@ -21,7 +21,7 @@ COMMITTED = {0: 17, 1: 5}
 """Queue of ``ORDERS`` → offset that ``GROUP`` committed."""
 QUEUES = {ORDERS: ORDERS_QUEUES, SINGLE: 1, RETRY: 1, DLQ: 1, SCHEDULE: LEVELS}
 QUEUES_5_3 = {f"%RETRY%{LONG_GROUP}": 1, TIMER: 1, HALF: 1, OPERATIONS: 1}
-"""Also the two topics of transactions: 4.9 has their messages and serves them to nobody."""
+"""Also the two topics of transactions: 4.9 has their messages and serves them to no client."""
 FOR_CONSUMERS = (ORDERS, SINGLE, RETRY, DLQ)
 
 
@@ -44,7 +44,7 @@ COUNT = 80
 
 @dataclass(slots=True)
 class Content:
-    """What was written. ``seen``: topic → messages as RocketMQ's own consumer read them before the broker ended."""
+    """The written messages. ``seen``: topic → messages as RocketMQ's own consumer read them before the broker ended."""
 
     sent: list[dict[str, Any]] = field(default_factory=list)
     seen: dict[str, list[Seen]] = field(default_factory=dict)
@@ -61,12 +61,10 @@ def queues_of(version: str) -> dict[str, int]:
 
 
 def write_content(tool: StoreTool, version: str, count: int = COUNT, *, into_pocketmq: bool = False) -> Content:
-    """Write all kinds; ``count`` plain messages and a few of each other kind. Takes about four seconds of waiting.
-
-    ``into_pocketmq``: into our broker, which takes timers from every client, and no group of 200 characters.
-
-    What is still pending at the end: a delay of 10 s (just begun) and one of two hours, the half message in doubt, a
-    retry of level 18, with 5.3 a timer of 12 s and one of an hour.
+    """Write all kinds; ``count`` plain messages and a few of each other kind. It waits for about four seconds.
+    ``into_pocketmq``: into our broker, which accepts timers from every client, and no group of 200 characters. Pending
+    at the end: a delay of 10 s (just begun) and one of two hours, the half message in doubt, a retry of level 18, with
+    5.3 a timer of 12 s and one of an hour.
     """
     content = Content()
     tool.call("topic", ORDERS, ORDERS_QUEUES)

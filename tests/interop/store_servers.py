@@ -29,7 +29,7 @@ from tests.interop.store_tool import Seen, StoreTool
 
 STOP_S = 60.0
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's own: what waits in its stores waits for these."""
+"""RocketMQ's own levels: messages in its stores wait for these."""
 VERSIONS = ("4.9", "5.3")
 NO_CHECKS = {"transactionCheckInterval": 3_600_000}
 """RocketMQ leaves the half messages in doubt to us, however slow the machine is."""

@@ -52,7 +52,7 @@ REFUSED = [
     ("getControllerConfig -a {namesrv}", 1010),
     ("updateControllerConfig -a {namesrv} -k a -v b", 1009),
 ]
-"""What PocketMQ does not have, and the request code that it refuses."""
+"""Features that PocketMQ lacks, and the request code that it refuses."""
 
 
 def test_every_command_is_in_the_table(mq: Site) -> None:

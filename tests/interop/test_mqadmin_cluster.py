@@ -30,8 +30,7 @@ MESSAGES = 40
 
 
 def free_ports() -> tuple[int, int]:
-    """Return a port for the name server and one with room for the brokers behind it, below those that the system gives
-    to whoever does not care."""
+    """Return a port for the name server and one with room for the brokers behind it, below the ephemeral ports."""
     for base in range(10_000 + os.getpid() % 20_000, 32_000, 41):
         sockets: list[socket.socket] = []
         try:

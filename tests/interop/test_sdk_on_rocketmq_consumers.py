@@ -235,9 +235,8 @@ async def test_members_share_the_queues_and_hand_them_over(rocketmq: RocketMQSer
 
 
 async def test_a_running_group_is_described_and_reset_to_its_start(rocketmq: RocketMQServers) -> None:
-    """``force`` moves a group whose members run: 4.9's members are told, 5.3's learn it with their next pull.
-
-    4.9 does not know the offset of a reset, only its time: told otherwise it would go to the end, and skip everything.
+    """``force`` moves a group whose members run: 4.9's members are notified, 5.3's learn it with their next pull. 4.9
+    does not know the offset of a reset, only its time: without a time it would go to the end, and skip all messages.
     """
     topic, group = await new_topic(rocketmq, 2), new_name("group")
     await _fill(rocketmq, topic, 10)

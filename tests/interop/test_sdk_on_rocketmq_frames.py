@@ -37,8 +37,9 @@ BY_CHANCE = {
     RequestCode.HELLO,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
 }
-"""Requests that are made, or were answered, only where somebody was faster than somebody else; and the list of groups,
-which is longer than a recorded frame once other tests have made many."""
+"""Requests and answers that depend on timing; and the list of groups, which exceeds a recorded frame once other tests
+have made many.
+"""
 
 
 async def _talk(servers: RocketMQServers, topic: str, serialize_type: str) -> None:

@@ -53,7 +53,7 @@ NATIVE = 30
 
 @dataclass(slots=True)
 class PocketMQStores:
-    """A store of ours that was closed, and one that was killed; what RocketMQ's client had read from each."""
+    """A store that we closed, and one that was killed; the messages that RocketMQ's client read from each."""
 
     version: str
     directories: dict[str, Path]

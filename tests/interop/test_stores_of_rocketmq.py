@@ -86,7 +86,7 @@ def test_every_log_command_reads_it_and_changes_nothing(stores: RocketMQStores, 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_broker_of_ours_goes_on_with_it(stores: RocketMQStores, state: str, tmp_path: Path) -> None:
-    """Messages, topics, group offsets, look-ups; new messages go behind; what waited comes; producers are asked."""
+    """Messages, topics, group offsets, look-ups; new messages follow; waiting ones arrive; producers are checked."""
     data, content = copied(stores.directory(state), tmp_path / "data"), stores.contents[state]
     with pocketmq_on(tmp_path / "broker", data, broker=stores.broker) as server:
         _check_messages(server.namesrv, content)
@@ -172,7 +172,7 @@ def _entries(data: bytes) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_recorded_store_is_what_rocketmq_writes(stores: RocketMQStores, state: str, tmp_path: Path) -> None:
-    """``tests/vectors`` holds what RocketMQ writes today, but for times, addresses, ids and what comes of them."""
+    """``tests/vectors`` holds RocketMQ's present output, except for times, addresses, ids and their derivatives."""
     if write_vector(stores, state):
         pytest.skip("recorded anew")
     recorded = unpacked(stores.version, state, tmp_path)

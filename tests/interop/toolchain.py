@@ -1,6 +1,6 @@
 """Java for the interop tests: class paths by Maven, our own small programs by javac, processes with a bounded end.
 
-    require_java()                                       # skips the test, with one line that says what is missing
+    require_java()                                       # skips the test, with one line that names the missing program
     with start_java("client-5.3", "Clients", directory=tmp_path) as java:
         java.send("produce", topic="T", body="hello")    # one line on its stdin
         answer = java.read(10)                           # one JSON line of its stdout
@@ -168,10 +168,9 @@ def compiled(kind: str, main_class: str) -> Path:
 
 
 class JavaProcess:
-    """One JVM that was started: lines in, JSON lines out, everything it says in ``output`` for a failure to show.
-
-    A line of stdout that begins with ``{`` is an answer; all else, and stderr, goes to the file. ``stop`` ends it for
-    sure: SIGTERM, then SIGKILL after a bounded wait, and only this process.
+    """One started JVM: lines in, JSON lines out; ``output`` has all its text for the report of a failure. A line of
+    stdout that begins with ``{`` is an answer; all other text, and stderr, goes to the file. ``stop`` always ends it:
+    SIGTERM, then SIGKILL after a bounded wait, and only this process.
     """
 
     def __init__(self, command: Sequence[str], directory: Path, environment: dict[str, str] | None = None) -> None:

@@ -36,8 +36,9 @@ SHORT_LIFE: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
 }
-"""What makes small queries cheap: Spark generates no Java for them and plans each once, and the JVM does not optimise
-what runs a few times. They cost a third of the processor time. The soak runs with what users have."""
+"""Settings that make small queries cheap: Spark generates no Java for them and plans each once, and the JVM does not
+optimise code that runs a few times. They save two thirds of the processor time. The soak runs with users' settings.
+"""
 
 skipped_for_java: list[str] = []
 """Why tests had no Spark, for the summary."""
@@ -46,7 +47,8 @@ skipped_for_java: list[str] = []
 @pytest.fixture(scope="session")
 def java() -> Path:
     """The home of a Java for Spark, in JAVA_HOME from now on. Without one: a failure in CI, else a skip that the
-    summary tells in red, whatever pytest was asked to show."""
+    summary shows in red, whatever pytest's options are.
+    """
     try:
         return use_java()
     except JavaMissing as missing:

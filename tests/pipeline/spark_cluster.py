@@ -96,8 +96,9 @@ class SparkCluster:
 
 
 def python_without_pocketmq(directory: Path) -> str:
-    """Return a Python that has the libraries of this one, and this package not: what lies in ``site-packages`` is on
-    its path, and the ``.pth`` files there, which an editable installation works by, are not read."""
+    """Return a Python with the libraries of this one, but without this package: its path has the files of
+    ``site-packages``, but the ``.pth`` files there, which an editable installation needs, are not read.
+    """
     import numpy
 
     venv.create(directory, with_pip=False)

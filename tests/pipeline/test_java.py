@@ -1,4 +1,4 @@
-"""A Java for Spark is found where it is, and its absence is explained."""
+"""A Java for Spark is found, and its absence is explained."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def home(directory: Path, version: str, modules: str | None = "java.base jdk.incubator.vector") -> Path:
-    """Make a home with a ``java`` that prints its version; ``modules`` None: without the file ``release``."""
+    """Make a home with a ``java`` that prints its version; with ``modules`` None it lacks the file ``release``."""
     (directory / "bin").mkdir(parents=True)
     program = directory / "bin" / "java"
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
@@ -26,7 +26,7 @@ def home(directory: Path, version: str, modules: str | None = "java.base jdk.inc
 
 @pytest.fixture(autouse=True)
 def usual_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Only what a test makes is found."""
+    """Only a Java of the test is found."""
     monkeypatch.setattr(java, "USUAL_PLACES", (str(tmp_path / "usual" / "*"),))
     return tmp_path / "usual"
 
@@ -44,7 +44,7 @@ def usual_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_java_is_judged(tmp_path: Path, version: str, modules: str | None, why: str) -> None:
-    """By its file ``release``, else by what it says of itself."""
+    """Its file ``release`` decides, else its own output."""
     assert why_unfit(home(tmp_path / "java", version, modules)) == why
 
 
@@ -83,7 +83,7 @@ def test_spark_tests_without_java_do_not_vanish(ci: str, outcome: str) -> None:
         " '-k', 'reading_errors_name']))\n"
     )
     environment = {**os.environ, "PATH": "", "JAVA_HOME": "", "CI": ci, "PYTHONPATH": str(ROOT / "src")}
-    for name in ("POCKETMQ_MAY_LACK", "POCKETMQ_TESTS"):  # the soak leaves the test out that is asked for here
+    for name in ("POCKETMQ_MAY_LACK", "POCKETMQ_TESTS"):  # the soak leaves out the test that is run here
         environment.pop(name, None)
     run = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=100

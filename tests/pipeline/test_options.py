@@ -1,4 +1,4 @@
-"""Errors of options name the problem."""
+"""Errors of options name the mistake."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def options(**values: str) -> Options:
 
 
 def test_a_misspelt_option_is_reported_with_the_right_one() -> None:
-    """Names are compared without case; the nearest one is suggested."""
+    """Names are compared without case; the error suggests the nearest one."""
     assert options(NAMESRV="x").text("namesrv") == "x"
     with pytest.raises(OptionIllegal, match="did you mean startingOffsets"):
         options(startingOfset="earliest")

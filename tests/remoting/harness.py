@@ -19,7 +19,7 @@ ANNOUNCED = Announcement(cluster="C", broker="b")
 
 
 class EchoHandler:
-    """Answers each request with its body, or as ``script`` says; keeps what it received."""
+    """Answers each request with its body, or by ``script``; keeps its requests."""
 
     def __init__(self, script: Callable[[Connection, Request], None] | None = None) -> None:
         self.script = script

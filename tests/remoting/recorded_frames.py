@@ -31,7 +31,8 @@ def frames_path(version: str) -> Path:
 @dataclass(slots=True, frozen=True)
 class RecordedFrame:
     """One frame. ``name`` and ``request_code``: of the request that it is, or answers; ``answer_code`` is -1 for a
-    request; ``by``: who wrote it, ``client`` or ``server``; ``frame``: its bytes, the length first, in base64."""
+    request; ``by``: its writer, ``client`` or ``server``; ``frame``: its bytes, the length first, in base64.
+    """
 
     name: str
     request_code: int

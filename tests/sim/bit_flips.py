@@ -131,7 +131,7 @@ def flipped(files: CrashFileSystem, path: str, bit: int) -> CrashFileSystem:
 
 
 def check_log_bit(small: Small, bit: int, *, checksums: bool) -> None:
-    """Flip one bit of the log, recover, and assert what the table says; with checksums also that others are there."""
+    """Flip one bit of the log, recover, and assert the table's verdict; with checksums also that the rest is there."""
     at = bit // 8
     number = next(number for number, end in enumerate(small.bounds[1:]) if at < end)
     start, end = small.bounds[number], small.bounds[number + 1]

@@ -30,9 +30,8 @@ Place = tuple[str, int, int]
 
 @dataclass(slots=True)
 class Ledger:
-    """The view of a client. ``sent``: every body ever appended, with its place if the store gave one.
-
-    ``kill_safe``: what must be there after ``kill -9``; ``power_safe``: what must be there after a power cut.
+    """The view of a client. ``sent``: every body ever appended, with its place if the store returned one.
+    ``kill_safe``: messages that must survive ``kill -9``; ``power_safe``: messages that must survive a power cut.
     """
 
     sent: dict[bytes, Place | None] = field(default_factory=dict)

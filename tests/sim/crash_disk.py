@@ -174,7 +174,7 @@ Choose = Callable[[int], int]
 
 
 def page_choices(inode: Inode, page: int) -> list[bytes]:
-    """Return what the disk may hold of a page: old, each version since, between two of them a torn mix, newest last."""
+    """Return the possible states of a page on disk: old, each later version, a torn mix between two, newest last."""
     before = inode.durable_page(page)
     choices = [before]
     for version in inode.versions[page]:
@@ -227,9 +227,8 @@ def crashed(root: Directory, choose: Choose) -> Directory:
 
 
 def crash_states(root: Directory, rng: random.Random, limit: int) -> Iterator[Directory]:
-    """Yield disks that a power cut may leave: all of them if they are at most ``limit``, else that many.
-
-    Of too many: everything old, everything new, one thing old or new against the rest, then random ones.
+    """Yield disks that a power cut may leave: all of them if they are at most ``limit``, else that many. If there are
+    more: all old, all new, one part old or new against the rest, then random ones.
     """
     taken: list[int] = []
 

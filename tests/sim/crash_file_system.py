@@ -56,10 +56,10 @@ class Operation:
 
 @dataclass(slots=True, frozen=True)
 class Fault:
-    """What an operation does instead: ``taken`` bytes of a write go through, then it raises ``number`` as the system
-    would; None: the process dies there. Of a map it is cache lines, in any order that ``rng`` gives; of a word all or
-    none, and of a word that is written maybe what lies on its first page. ``lost``: a sync does nothing and says that
-    all is well.
+    """A fault in place of an operation: ``taken`` bytes of a write are written, then it raises ``number`` as the system
+    would; None: the process dies there. In a map these are cache lines, in any order by ``rng``; a word is stored whole
+    or not at all, and a written one perhaps only as far as its first page. ``lost``: a sync does nothing and reports
+    success.
     """
 
     number: int | None = errno.EIO

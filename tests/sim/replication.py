@@ -331,7 +331,7 @@ class ReplicatedLife:
 
     def choose_master(self, reached: list[SimNode], *, lives: bool) -> None:
         """Promote as ``pocketmq ha promote`` does, by an operator who reaches only some nodes and not the master, which
-        may be there all the same (``lives``) and go on.
+        may run nevertheless (``lives``).
         """
         if not lives:
             self.network.cut()

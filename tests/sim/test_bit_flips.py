@@ -19,8 +19,8 @@ from tests.sim.bit_flips import (
 @pytest.mark.slow
 @pytest.mark.parametrize("checksums", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_flipped_bit_of_the_log(checksums: bool) -> None:
-    """In each byte one bit, another one from byte to byte: one message is lost at most, and only silently where the
-    table says so.
+    """One bit in each byte, a different one from byte to byte: one message is lost at most, and silently only where the
+    table allows it.
     """
     assert record_header_is_whole()
     small = small_store(checksums=checksums)

@@ -65,9 +65,7 @@ def test_sync_flush_survives_kill_and_power_loss(append_mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_without_waiting_a_power_loss_may_take_it(mode: str) -> None:
-    """WAIT=false under SYNC_FLUSH is what every message is under ASYNC_FLUSH: safe from a kill at once, from a power
-    loss with the next flush.
-    """
+    """WAIT=false under SYNC_FLUSH equals ASYNC_FLUSH: safe from a kill at once, from power loss after the flush."""
     promise = Promise(mode, wait=False)
     assert promise.told == [PutStatus.PUT_OK]
     assert promise.after_kill()

@@ -71,7 +71,7 @@ def recovered(files: CrashFileSystem, ledger: Ledger, clock: ManualClock) -> dic
 def at_every_change(
     files: CrashFileSystem, ledger: Ledger, clock: ManualClock, then: Callable[[CrashFileSystem], None]
 ) -> int:
-    """Kill a recovery at each change of the disk in turn; call ``then`` with what it leaves; return how many."""
+    """Kill a recovery at each change of the disk in turn; call ``then`` with the result; return the number of kills."""
     change = 0
     while True:
         copy = files.after_kill()
@@ -181,7 +181,7 @@ def test_no_old_record_comes_back(append_mode: str) -> None:
             first.append([700])
             for again in first.files.crash_states(rng, 3):
                 later = then.copy()
-                later.power_safe.update(seen)  # a recovery syncs what it found
+                later.power_safe.update(seen)  # a recovery syncs its findings
                 later.lost_power()
                 last = SimStore(again, later, clock, append_mode=append_mode)
                 assert set(check(last.store, later).values()) <= {*seen.values(), list(then.sent)[-1]}
@@ -191,8 +191,8 @@ def test_no_old_record_comes_back(append_mode: str) -> None:
 
 @pytest.mark.parametrize("at_checkpoint", [True, False])
 def test_what_a_killed_recovery_took_away_does_not_come_back(at_checkpoint: bool) -> None:
-    """The next recovery sees zeros and no segment, and must still make them durable before anything is appended; also
-    when it has nothing to verify.
+    """The next recovery sees zeros and no segment, and must make them durable before any append, even if it verifies no
+    record.
     """
     clock, ledger = ManualClock(), Ledger()
     sim = SimStore(fresh_disk(), ledger, clock)

@@ -20,9 +20,9 @@ SETTINGS: dict[str, Any] = {"sync_on_close": True, "mapped_file_size_consume_que
 
 
 def lived(others: int) -> tuple[SimNode, SimNode, int]:
-    """Return a master that has deleted T and uses it again, its slave that has dispatched all of that on top of the old
-    queues and made a checkpoint, and where the log ended at the deletion. ``others``: messages of another topic that
-    come behind the checkpoint, so that the queues have as many entries as were counted.
+    """Return a master that has deleted T and uses it again, its slave, which has dispatched all of that on top of the
+    old queues and made a checkpoint, and the log's end at the deletion. ``others``: messages of another topic behind
+    the checkpoint, so that the queues have as many entries as were counted.
     """
     network, clock = Network(), ManualClock()
     name_server = NameServer(random.Random(1), forgets=False)

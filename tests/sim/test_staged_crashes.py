@@ -38,7 +38,7 @@ class Life:
         self.is_synchronous = self.changes["flush_disk_type"] == "SYNC_FLUSH"
         self.lost_power = False
         self.repaired = False
-        """Whether damage was found: what it took comes behind what came later."""
+        """Whether damage was found: messages that it took are delivered behind later ones."""
         self.committed: list[int] = []
 
     def open(self) -> None:

@@ -35,7 +35,7 @@ def killed_in_a_copy(seed: int, records: int, body_bytes: int) -> tuple[CrashFil
 
 @pytest.mark.parametrize("body_bytes", [300, 500])
 def test_a_group_whose_copy_was_cut_off_leaves_no_damage(body_bytes: int) -> None:
-    """Whatever lines of it the map has, also its end without its beginning: the group goes, and the report says so."""
+    """Whichever of its lines the map has, even its end alone: the group is cut, and the report lists it."""
     cut = 0
     for seed in range(60):
         files, ledger, end = killed_in_a_copy(seed, 12, body_bytes)

@@ -23,7 +23,7 @@ class Life:
         self.clock = ManualClock()
         self.files: CrashFileSystem = fresh_disk()
         self.local: dict[bytes, bool] = {}
-        """What the local transaction of each message did: the truth that the topic has to agree with."""
+        """The result of each message's local transaction: the topic has to agree with it."""
         self.kill_safe: set[bytes] = set()
         self.power_safe: set[bytes] = set()
         self.number = 0
@@ -121,7 +121,9 @@ KNOWN = (277525650,)
 @pytest.mark.parametrize("offset", lives(300))
 def test_transactions_survive_any_crash(offset: int) -> None:
     """Kills and power cuts anywhere: the topic has exactly the messages of committed local transactions whose half
-    message was safe; none of a rolled-back one; none twice, since the key index finds what a crash had cut off."""
+    message was safe; none of a rolled-back one; none twice, because the key index finds messages whose end a crash
+    had cut off.
+    """
     seed = base_seed() + offset
     print(f"POCKETMQ_SEED={seed}")
     check_lives(seed)
@@ -149,8 +151,9 @@ def check_lives(seed: int) -> None:
 
 
 def test_a_message_without_its_op_message_is_not_delivered_again() -> None:
-    """What a crash leaves of a group that crossed into the next segment: the message. The half message is open again;
-    a commit, or a round of checks, only writes the op message."""
+    """A crash leaves only the message of a group that crossed into the next segment. The half message is open again; a
+    commit, or a round of checks, only writes the op message.
+    """
     for by_check in (False, True):
         clock, files = ManualClock(), fresh_disk()
         fixture = TransactionFixture(sim_config(), files, clock)

@@ -1,4 +1,4 @@
-"""Appends at full speed until it is killed; prints what was acknowledged. Run by test_message_store."""
+"""Appends at full speed until it is killed; prints the acknowledged numbers. Run by test_message_store."""
 
 import sys
 from pathlib import Path

@@ -120,7 +120,7 @@ class KillRounds:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def check(self) -> None:
-        """Open a copy of what the kill left and compare."""
+        """Open a copy of the killed store and compare."""
         copy = self.directory / "copy"
         shutil.copytree(self.directory / "data", copy)
         config = msgspec.convert(self._config() | {"store_path_root_dir": str(copy)}, StoreConfig)

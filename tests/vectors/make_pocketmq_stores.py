@@ -202,7 +202,7 @@ def messages(broker: PocketBroker) -> list[dict[str, Any]]:
 
 
 def tables(broker: PocketBroker) -> dict[str, Any]:
-    """Return topics (read and write queues, permissions), groups, offsets and what is pending."""
+    """Return topics (read and write queues, permissions), groups, offsets and pending messages."""
     app = broker.app
     topics, _ = app.topics.snapshot()
     assert app.transactions is not None

@@ -299,8 +299,7 @@ async def test_a_slave_takes_no_sends(tmp_path: Path) -> None:
 
 
 async def test_the_thread_dump_shows_the_stuck_store(tmp_path: Path) -> None:
-    """While sends are refused because of a stall one event says where each thread is; the send thread is in the
-    segment's store."""
+    """While a stall causes refusals, one event shows each thread's place; the send thread is in the segment's store."""
     async with broker(tmp_path, store_settings=BUSY_STORE) as it, RawClient(it.app.port) as client:
         stuck = await it.stall(client)
         await eventually(it.app.store.is_os_page_cache_busy)

@@ -208,7 +208,7 @@ async def test_slices_follow_each_other_at_once_and_stop_ends_them() -> None:
 
 
 async def test_a_run_that_fails_is_not_the_last() -> None:
-    """The loop reports an error, and the next run follows all the same."""
+    """The loop reports an error, and the next run follows nevertheless."""
     world = World(200)
     world.offer()
     world.clock.advance_ms(200)

@@ -100,8 +100,8 @@ def refusal_of(response: Any) -> tuple[int, str, str]:
 
 
 async def test_a_failed_sync_is_told_to_everybody(harness: Harness, tmp_path: Path) -> None:
-    """Waiting sends learn that it is unknown, later ones that nothing was stored; reads continue, /health shows it, a
-    restart has all that was acknowledged.
+    """Waiting sends learn that the result is unknown, later ones that they are not stored; reads continue, /health
+    shows the fault, and a restart has all acknowledged messages.
     """
     sick = await SickBroker(harness, tmp_path, flush_disk_type="SYNC_FLUSH").start()
     for number in range(3):
@@ -232,8 +232,8 @@ async def test_a_bad_sector_stops_one_queue_only(harness: Harness, tmp_path: Pat
 async def test_a_filling_disk_deletes_nothing_and_says_so(
     harness: Harness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Acknowledged messages stay, sends work; the log names topics, counts and groups behind, /health says what
-    happens next and what to do.
+    """Acknowledged messages stay, sends work; the log names topics, counts and groups behind, /health has the next step
+    and the cure.
     """
     free = [0.5e12]
     monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int(free[0]), int(1e12)))
@@ -290,7 +290,7 @@ async def test_the_warning_level_refuses_sends(
 
 
 async def test_cleaning_on_demand(harness: Harness, tmp_path: Path) -> None:
-    """329 removes expired segments, 306 the entries that refer to them; a query for a removed message by id says so."""
+    """329 removes expired segments, 306 their entries; a query for a removed message by id reports the removal."""
     sick = await SickBroker(harness, tmp_path, file_reserved_time=0, delete_commit_log_files_interval=0).start()
     for number in range(60):
         assert (await sick.put(b"%03d" % number + bytes(4000))).code == 0

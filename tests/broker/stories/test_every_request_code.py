@@ -20,7 +20,7 @@ from pocketmq.testing import PocketBroker
 NOT_SUPPORTED = 3
 UNKNOWN_CODES = (0, -1, 9, 999, 29_999, 32_767, 70_000, 2**31 - 1)
 SENT_TO_CLIENTS = {39, 40, 220, 221, 307, 309, 326}
-"""What a broker asks of a client; 307 and 309 are also asked of the broker, which passes them on."""
+"""Requests from a broker to a client; 307 and 309 also go to the broker, which passes them on."""
 
 
 def answers_of(address: str, codes: list[int]) -> dict[int, tuple[int, str]]:

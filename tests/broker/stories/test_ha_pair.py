@@ -198,8 +198,7 @@ async def test_metrics_of_both_sides_are_exported(
 async def test_tables_come_only_from_the_node_that_streams_the_log(
     ha: HaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A slave does not use another broker at the master's registered address; when the log comes from
-    nowhere, tables do not either."""
+    """A slave uses no other broker at the master's registered address; without a log stream it copies no tables."""
     master, slave = await ha.pair()
     other = await ha.start("o", 0, broker_name="broker-b", broker_role="ASYNC_MASTER")
     other.topics.create("Evil", 1)

@@ -147,7 +147,7 @@ async def test_tokens_grow_over_a_restart_and_old_ones_are_over(harness: Harness
 
 
 async def test_commits_inside_pulls_are_fenced_too(harness: Harness, broker: BrokerApp) -> None:
-    """The pull is answered all the same: RocketMQ's client would not understand a refusal."""
+    """The pull is answered nevertheless: RocketMQ's client would not understand a refusal."""
     holder, other = await harness.client(broker), await harness.client(broker)
     await holder.put(b"x", b"y")
     await holder.pull_bodies(wanted=2)

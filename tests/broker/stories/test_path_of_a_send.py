@@ -42,7 +42,7 @@ class Recorder:
         self._stored: list[Entry] = []
         self.is_worker_idle = threading.Event()
         self._read: list[Entry] | None = None
-        """What the read under way has met; None between reads."""
+        """The classes met by the present read; None between reads."""
         self._dispatching = False
 
     def __call__(self, frame: FrameType, event: str, value: Any) -> None:
@@ -71,7 +71,7 @@ class Recorder:
             self._note(frame, event, value, self._read)
 
     def seen(self) -> list[Entry]:
-        """Return what was met, on the loop and then in the send thread, in the order of the first call."""
+        """Return the classes met, on the loop and then in the send thread, in the order of the first call."""
         return list(dict.fromkeys([*self._taken, *self._stored]))
 
     @staticmethod

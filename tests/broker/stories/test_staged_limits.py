@@ -47,8 +47,9 @@ def remove_segment(broker: StagedFixture) -> None:
 
 
 def test_an_event_that_could_not_be_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit of many long attempts is refused before anything is appended, and a prepare a little earlier, so that
-    what is prepared can be committed."""
+    """A commit of many long attempts is refused before any append, and a prepare a little earlier, so that every
+    prepared transaction can be committed.
+    """
     monkeypatch.setattr(staged_records, "EVENT_BYTES_MAX", 4000)
     broker = fixture(tmp_path, ManualClock())
     broker.stage("n", 0, "a", 0, [b"1"])

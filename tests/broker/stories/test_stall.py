@@ -101,7 +101,7 @@ async def load_and_stall(app: BrokerApp, disk: StalledDisk, clients: list[RawCli
     number = 0
     next_send = time.monotonic()
     while number < STALL_S / SEND_EVERY_S:
-        while next_send <= time.monotonic():  # an open loop: sends that the machine delayed follow all the same
+        while next_send <= time.monotonic():  # an open loop: sends that the machine delayed follow nevertheless
             client = senders[number % CLIENTS]
             body = b"%08d" % number + b"x" * BODY
             opaque = client.post_append(records.record("T", body)) if number % 2 else client.post_send(body)

@@ -69,8 +69,9 @@ async def heartbeat(client: Client, *groups: str) -> None:
 
 
 async def test_a_half_message_is_seen_by_nobody_until_it_is_committed(broker: BrokerApp, client: Client) -> None:
-    """The committed record is RocketMQ's: type COMMIT, prepared offset, REAL_* and TRAN_MSG kept; the op message says
-    which half it ends."""
+    """The committed record is RocketMQ's: type COMMIT, prepared offset, REAL_* and TRAN_MSG kept; the op message names
+    the half that it ends.
+    """
     await client.put(b"now")
     place = await half(client, b"paid")
     assert place[2].header.transaction_id == "Upaid"

@@ -264,7 +264,7 @@ def test_the_warning_says_which_limit_the_disk_is_above(used: float, told: str) 
 
 
 def test_a_disk_without_room_for_a_file_of_the_log_is_reported() -> None:
-    """With its setting, although the disk is far from full in percent; what cannot be asked is left to the start."""
+    """The line names the setting, although the disk is far from full in percent; unknown values are left to start."""
     from pocketmq.cli.daemon.daemon import disk_warning
     from pocketmq.common.errors import PocketMQError
     from pocketmq.store.config import StoreConfig

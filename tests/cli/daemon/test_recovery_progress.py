@@ -1,4 +1,4 @@
-"""What a daemon shows while it recovers."""
+"""The output of a daemon while it recovers."""
 
 import io
 

@@ -456,7 +456,7 @@ def test_advice_that_is_followed_already_is_left_out() -> None:
 
 
 def test_advice_is_kept_for_a_broker_that_sends_no_settings() -> None:
-    """The present value is unknown then, and the advice says so."""
+    """The present value is unknown then; the advice states that."""
     told = telemetry(page_cache=PageCacheTelemetry(busy=True, lock_held_ms=2000, timeout_ms=1000))
     assert [advice.present for advice in diagnose(snapshot(told), {})[0].settings] == ["not known"]
 

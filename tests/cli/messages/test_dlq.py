@@ -89,8 +89,9 @@ def test_list_and_show_say_what_died_and_why(broker: PocketBroker, dlq: Any) -> 
 
 @pytest.mark.slow
 def test_resend_removes_nothing_and_remembers(broker: PocketBroker, dlq: Any) -> None:
-    """A dry run sends nothing; without --yes a pipe gets no question; what was sent before is not sent again unless
-    wanted; the copy is the message, marked."""
+    """A dry run sends no message; without --yes a pipe gets no question; messages sent before are sent again only on
+    request; the copy is the message with a mark.
+    """
     ids = bury(broker, "resent", [b"a", b"b", b"c"], "orders2")
     result = json.loads(dlq("resend", "resent", "--all", "--dry-run", "--json"))
     assert result == {"selected": 3, "sent_before": 0, "unknown": 0, "would_send": 3}

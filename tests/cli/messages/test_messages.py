@@ -153,7 +153,7 @@ def test_a_topic_is_created_described_listed_and_deleted(pocketmq: Any) -> None:
 
 
 def test_a_topic_that_exists_is_not_changed_by_accident(pocketmq: Any, run_command: Any, broker: PocketBroker) -> None:
-    """Other settings are refused with both of them; --if-not-exists leaves them; --update changes what is named."""
+    """Other settings are refused, and both are shown; --if-not-exists leaves them; --update changes the named ones."""
 
     def create(*arguments: str) -> tuple[int, str, str]:
         done = run_command("topic", "create", "Kept", *arguments, env={"POCKETMQ_NAMESRV": broker.namesrv})
@@ -279,7 +279,7 @@ def _count(consumer: PullConsumer, topic: str) -> int:
 
 
 def test_a_rate_is_kept(pocketmq: Any) -> None:
-    """21 messages at 100/s take at least 0.15 s: the process's own measure says so."""
+    """21 messages at 100/s take at least 0.15 s by the process's own clock."""
     assert (
         json.loads(pocketmq("produce", "Rate", "-m", "x", "-n", "21", "--rate", "100", "--json"))["elapsed_s"] >= 0.15
     )

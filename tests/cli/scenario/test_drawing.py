@@ -36,7 +36,7 @@ def test_the_tables_say_what_ran_what_was_seen_and_what_it_costs(
 def test_what_differs_from_the_expectation_is_said(
     report_that_differs: Report, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The heading changes, and the report names the check with what was found."""
+    """The heading changes, and the report names the check with the value found."""
     print_report(report_that_differs)
     text = capsys.readouterr().out
     assert "== NOT as expected" in text
@@ -44,7 +44,7 @@ def test_what_differs_from_the_expectation_is_said(
 
 
 def test_on_a_terminal_tables_are_drawn(report: Report, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts with brackets are texts, not markup."""
+    """Texts with brackets stay texts, not markup."""
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
     print_report(report)
     assert "[TIMEOUT_CLEAN_QUEUE]" in terminal.getvalue()
@@ -52,7 +52,7 @@ def test_on_a_terminal_tables_are_drawn(report: Report, monkeypatch: pytest.Monk
 
 
 def test_every_send_is_in_the_grid_at_its_time_and_latency(report: Report) -> None:
-    """Counts add up; slow ones are above fast ones; late ones are right of early ones."""
+    """The counts add up; slow sends are above fast ones; late ones are right of early ones."""
     phase = report.phases[0]
     cells = grid(phase, 2.9)
     assert sum(count for row in cells for _, count in row) == len(phase.points) == 40
@@ -80,7 +80,7 @@ def test_delivered_outcomes_are_green(report: Report) -> None:
 def test_the_terminal_picture_is_for_terminals(
     report: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nothing in a pipe; on a terminal one panel a run with its outcomes."""
+    """In a pipe there is none; on a terminal one panel per run with its outcomes."""
     print_picture(report)
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
@@ -104,7 +104,7 @@ def test_the_picture_in_a_file(name: str, report: Report, tmp_path: Path) -> Non
 def test_a_picture_that_cannot_be_drawn_is_refused_before_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A wrong suffix, a missing directory, a missing library: each error says what to do."""
+    """A wrong suffix, a missing directory, a missing library: each error has the cure."""
     with pytest.raises(ConfigError, match=r"neither \.png nor \.svg"):
         picture_file.check("out.pdf")
     with pytest.raises(ConfigError, match="no directory"):

@@ -1,4 +1,4 @@
-"""The plans of the scenarios; no process is started."""
+"""The plans of the scenarios; no process starts."""
 
 import importlib
 from collections import Counter
@@ -26,7 +26,7 @@ def plans_of(name: str, quick: bool) -> list[Plan]:
 
 
 def test_all_scenarios_are_there() -> None:
-    """Twelve names; an unknown one is not found."""
+    """There are twelve names; an unknown one is not found."""
     assert set(NAMES) == {
         "timeout-clean-queue",
         "pcbusy",
@@ -70,7 +70,7 @@ def test_a_scenario_shows_a_fault_and_a_cure_with_valid_settings_and_rules(name:
 
 
 def test_the_load_is_due_at_fixed_times() -> None:
-    """The burst first, then the rate, whatever happened to earlier sends."""
+    """The burst comes first, then the rate, whatever happened to earlier sends."""
     load = Load(burst=3, rate=10, seconds=0.5)
     assert load.due_s() == [0.0, 0.0, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
     assert str(load) == "3 sends at once, then 10 a second for 0.5 s"
@@ -78,7 +78,7 @@ def test_the_load_is_due_at_fixed_times() -> None:
 
 
 def test_options_reach_the_producer_and_the_report() -> None:
-    """The old codes with one added: both are set, and both are reported."""
+    """The old codes with one added are set, and reported."""
     options = Options(
         retry_times=2,
         retry_response_codes=frozenset(map(int, RETRY_RESPONSE_CODES_4_9)),
@@ -116,7 +116,7 @@ def test_what_was_stored_is_compared_with_what_was_acknowledged() -> None:
 
 
 def test_a_lost_message_fails_every_run_but_those_about_loss() -> None:
-    """The check is added to each plan that does not allow losses."""
+    """Each plan has the check that does not allow losses."""
     names = {
         may: [
             check.what

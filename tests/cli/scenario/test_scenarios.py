@@ -68,7 +68,7 @@ def run_quick(name: str, run_process: RunCommand, tmp_path: Path) -> dict[str, A
 
 @pytest.mark.scenario
 def test_too_many_requests(run_process: RunCommand, tmp_path: Path) -> None:
-    """The exact text at the client, the line in the broker's log, and all delivered with a second broker."""
+    """The client gets the exact text, the broker's log has the line, and with a second broker all are delivered."""
     full, longer, cured = run_quick("too-many-requests", run_process, tmp_path)["phases"]
     texts = [outcome["text"] for outcome in full["outcomes"]]
     assert "2 SYSTEM_BUSY: [OVERLOAD]system busy, start flow control for a while" in texts
@@ -130,7 +130,7 @@ def test_ordered_lock_stuck(run_process: RunCommand, tmp_path: Path) -> None:
     ],
 )
 def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a run: exit code 130, brokers gone, directory gone."""
+    """Ctrl-C in the middle of a run: exit code 130, brokers and directory are gone."""
     with interruptible():
         process = subprocess.Popen(
             [*COMMAND, "scenario", "pcbusy", "--quick"],

@@ -1,4 +1,4 @@
-"""The files in ``conf/`` are settings that start, and fit together."""
+"""The files in ``conf/`` are valid settings, and fit together."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ FILES = sorted(CONF.rglob("*.toml"))
 
 @pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(CONF)) for path in FILES])
 def test_every_file_is_accepted(path: Path) -> None:
-    """No unknown key, no impossible value, and a broker can be made of it."""
+    """No unknown key, no impossible value, and a broker can be built from it."""
     settings = load_settings({}, str(path), [], {})
     settings.get(NamesrvConfig)
     BrokerApp(settings.get(BrokerConfig), settings.get(StoreConfig))

@@ -125,7 +125,7 @@ async def test_every_way_to_send_is_covered(real: RealCluster) -> None:
 
 
 async def test_messages_wait_for_the_next_process(real: RealCluster, tmp_path: Path) -> None:
-    """What a producer leaves in its store the next one with the same store delivers; the first one says so."""
+    """The next producer with the same store delivers the messages left in it; the first one reports them."""
     pytest.importorskip("rocksdict")
     real.refuse("a")
     url = f"rocksdb://{tmp_path / 'retry'}"
@@ -207,7 +207,7 @@ async def test_later_messages_of_a_key_go_behind(real: RealCluster) -> None:
 
 @pytest.mark.parametrize("error", [RetryStoreFull("full"), RetryStoreUnreachable("away"), RetryStoreCorrupt("damaged")])
 async def test_what_nobody_keeps_is_reported_with_both_reasons(real: RealCluster, error: Any) -> None:
-    """A store that is full, away or damaged: the caller learns that the message is not safe, and why twice."""
+    """The store is full, away or damaged: the caller learns that the message is not safe, with both reasons."""
     real.refuse("a")
     store = FaultyStore()
     store.write_error = error

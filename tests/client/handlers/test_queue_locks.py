@@ -28,8 +28,9 @@ HEART_BEAT, LOCK, UNLOCK = RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, Re
 
 
 class World:
-    """Locks of group ``g`` at scripted broker ``b``. ``give`` decides which queue ids are given, and under which
-    token; ``regained`` keeps what the locks report. Time stands still."""
+    """Locks of group ``g`` at scripted broker ``b``. ``give`` decides which queue ids are granted, and under which
+    token; ``regained`` keeps the reports of the locks. Time stands still.
+    """
 
     def __init__(self, cluster: Any, *, rocketmq: bool = False, live_ms: int = 60_000, **options: Any) -> None:
         self.clock = ManualClock()

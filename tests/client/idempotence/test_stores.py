@@ -238,10 +238,9 @@ def test_a_missing_library_is_named(text: str, module: str, extra: str, monkeypa
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Random calls of three owners under a clock that only goes forward, against a model of ten lines.
-
-    All lives share one store, which is opened once, and each has keys of its own: a store is dear to open on a slow
-    disk. What earlier lives left is purged on the way.
+    """Random calls of three owners under a clock that only moves forward, against a model of ten lines. All lives share
+    one store, opened once because an open is slow on a slow disk; each life has its own keys. Marks of earlier lives
+    are purged on the way.
     """
 
     loop: asyncio.AbstractEventLoop

@@ -1,4 +1,4 @@
-"""What the tests of the producer's parts share: an instance, a sender, sends and routes, all without a broker."""
+"""Parts shared by the tests of a producer: an instance, a sender, sends and routes, all without a broker."""
 
 import asyncio
 from types import SimpleNamespace
@@ -56,7 +56,7 @@ class FakeInstance(ClientInstance):
 
 
 class FakeSender:
-    """Keeps the sections it gets. ``answer``: what becomes of a whole section at once; None: nothing yet."""
+    """Keeps the sections it gets. ``answer``: the result of a whole section at once; None: no result yet."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []

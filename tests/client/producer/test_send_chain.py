@@ -1,4 +1,4 @@
-"""The stages of a producer, sorted by what they override."""
+"""The stages of a producer, sorted by the methods they override."""
 
 import asyncio
 from collections.abc import Sequence

@@ -98,7 +98,7 @@ async def test_the_fault_of_a_stage_is_no_fault_of_the_send(broker: Any, topic: 
 
 
 async def test_stages_that_need_time_keep_the_order_of_their_topic(broker: Any, topic: str) -> None:
-    """There are two: a message leaves when both are ready, later ones wait, and it carries what they added."""
+    """There are two: a message leaves when both are ready, later ones wait, and it carries both additions."""
     async with Producer("stamped", broker.namesrv, stages=[Stamping(), Stamping()]) as producer:
         messages = [Message(topic, b"%d" % number, sharding_key="k") for number in range(5)]
         receipts = await asyncio.gather(*[producer.send_nowait(message) for message in messages])

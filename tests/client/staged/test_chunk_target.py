@@ -109,7 +109,7 @@ async def test_when_patience_ends_the_error_names_the_server_and_the_wait() -> N
 
 
 class NameServer:
-    """What a scripted name server knows: ``topics`` and all brokers, each with the ids of its nodes that are there."""
+    """The data of a scripted name server: ``topics`` and all brokers, each with the ids of its present nodes."""
 
     def __init__(self, cluster: Any) -> None:
         self.topics: dict[str, dict[str, list[int]]] = {}

@@ -1,4 +1,4 @@
-"""What a producer does when brokers refuse, vanish or stay silent: against scripted brokers."""
+"""A producer's reaction to brokers that refuse, vanish or stay silent: against scripted brokers."""
 
 import asyncio
 from typing import Any
@@ -171,8 +171,9 @@ async def test_stored_with_doubt_is_a_receipt(two: Any, code: Any, status: Any) 
 
 
 async def test_a_broker_without_native_append_gets_rocketmq_sends(cluster: Any) -> None:
-    """RocketMQ's own brokers: SEND_MESSAGE_V2 for one, SEND_BATCH_MESSAGE for a batch, and for what one turn of the
-    loop brought together; ids from the answer."""
+    """RocketMQ's own brokers get SEND_MESSAGE_V2 for one message, SEND_BATCH_MESSAGE for a batch and for the messages
+    of one turn of the loop; the ids come from the answer.
+    """
     server = await cluster.add("rocket", native=0)
     server.answers[TYPED] = server.answers[BATCH] = store_typed
     cluster.topics["T"] = ["rocket"]

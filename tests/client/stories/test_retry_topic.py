@@ -1,5 +1,6 @@
-"""Failed messages come again: through the retry topic of a real broker, around a broker that is gone, into the dead
-letters, and after a restart."""
+"""Failed messages are redelivered: through the retry topic of a real broker, around a broker that is gone, into the
+dead letters, and after a restart.
+"""
 
 import asyncio
 import dataclasses
@@ -74,8 +75,9 @@ async def dead_letters(namesrv: str, group: str, count: int = 1) -> list[Receive
 async def test_a_message_fails_until_it_is_dead(
     fast_broker: PocketBroker, producer: Producer, topic: str, group: str
 ) -> None:
-    """Raised, answered LATER, asked for a level: it comes again under its own topic, id and counted tries; then it
-    dies, and says where it came from and why."""
+    """After an exception, LATER, or a level, it returns under its own topic, id and attempt count; at last it is a dead
+    letter with its origin and reason.
+    """
     seen: list[tuple[str, str, int, str, str]] = []
     receipt = await producer.send(Message(topic, b"pay", tags="A", keys=["k"], properties={"mine": "x"}))
     consumer = consumer_of(fast_broker.namesrv, group + "c", max_reconsume_times=3)

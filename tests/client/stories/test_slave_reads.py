@@ -117,8 +117,9 @@ async def test_producers_leave_a_name_without_a_master(ha: HaCluster) -> None:
 
 
 async def test_a_master_far_ahead_sends_its_readers_to_the_slave(ha: HaCluster) -> None:
-    """With slave_read_enable a group that reads what is no longer in memory is served by its slow broker, and comes
-    back when it has caught up."""
+    """With slave_read_enable the slow broker serves a group that reads messages no longer in memory; the group returns
+    when it has caught up.
+    """
     master, slave = await ha.pair(slave_read_enable=True)
     await send(ha, 10)
     await eventually(lambda: slave.store.dispatched_offset >= master.store.committed_offset)

@@ -96,8 +96,9 @@ async def commit_at(transactions: StagedTransactions, part: StagedWrite, broker:
 async def test_a_late_prepare_of_an_older_run_is_refused(
     cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """Run 1 prepares the coordinator and is held up; run 2 prepares both; what run 1 then prepares at the other
-    broker is refused: so that broker delivers run 2's rows, as the coordinator does."""
+    """Run 1 prepares the coordinator and is delayed; run 2 prepares both brokers; the later prepare of run 1 at the
+    other broker is refused. So that broker delivers run 2's rows, as the coordinator does.
+    """
     run1 = await stage(transactions, 0, batch(0, 40))
     run2 = await stage(transactions, 0, batch(0, 40, sharding_key=[f"z{n * 7}" for n in range(40)]))
     await add_brokers(transactions)
@@ -129,9 +130,10 @@ async def test_parts_of_two_runs_are_reported(cluster: RealCluster, transactions
 async def test_a_broker_that_the_name_server_forgot_is_waited_for(
     cluster: RealCluster, transactions: StagedTransactions
 ) -> None:
-    """The other one knows that it belongs to the transactional id: a second run does not commit without it, and
-    once it is back changes nothing. A run that says it is gone for good commits, and from then on the id is the
-    other's alone."""
+    """The other broker knows that it belongs to the transactional id: a second run does not commit without it, and once
+    it is back changes nothing. A run that declares it permanently gone commits, and from then on only the other broker
+    has the id.
+    """
     part = await stage_at(transactions, "a")
     assert await transactions.commit("job", 0, [part])
     await cluster.stop("a")
@@ -252,9 +254,10 @@ async def test_a_run_without_rows_takes_over_what_is_prepared(
 async def test_a_commit_of_another_run_is_not_taken_for_the_own(
     cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run 1 has prepared the coordinator; run 2 comes, and commits a part there; run 1 prepares the other broker, which
-    knows nothing of run 2, and commits: the coordinator answers that it has committed another run, and nothing more
-    becomes visible."""
+    """Run 1 has prepared the coordinator; run 2 commits a part there; run 1 prepares the other broker, which does not
+    know run 2, and commits: the coordinator answers that it has committed another run, and no further row becomes
+    visible.
+    """
     first, second = await stage_at(transactions, "b"), await stage_at(transactions, "a")
     end = transactions._end
 
@@ -276,8 +279,9 @@ async def test_a_commit_of_another_run_is_not_taken_for_the_own(
 async def test_a_commit_that_is_not_complete_says_how_to_end_it(
     cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker goes between its prepare and its commit: the error names the transaction, and a commit without rows ends
-    it when the broker is back."""
+    """A broker goes away between its prepare and its commit: the error names the transaction; a commit without rows
+    ends it when the broker is back.
+    """
     part = await stage(transactions, 7, batch(0, 40))
     commit = transactions._commit_at
 
@@ -343,8 +347,9 @@ async def test_a_commit_that_is_too_late_is_refused(cluster: RealCluster, transa
 async def test_lost_rows_are_told_each_time(
     cluster: RealCluster, transactions: StagedTransactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A chunk is gone from the log between commit and delivery: the program learns of it, then and later, unless it
-    has said that it goes on."""
+    """A chunk is lost from the log between commit and delivery: the program gets an error, then and later, unless it
+    chose to go on.
+    """
     part = await stage_at(transactions, "a")
     service = next(each for each in _services(cluster, "a"))
     service.is_held = lambda: True

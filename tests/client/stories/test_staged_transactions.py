@@ -94,8 +94,9 @@ async def test_nothing_is_seen_before_the_commit_and_all_after_it(
 
 
 async def test_a_second_run_changes_nothing(cluster: RealCluster, transactions: StagedTransactions) -> None:
-    """The program died after its commit: what it stages again is dropped, whatever brokers it goes to; an abort after
-    the commit changes nothing, and a commit that is repeated is done."""
+    """The program died after its commit: rows that it stages again are dropped, whichever brokers get them; an abort
+    after the commit changes nothing, and a repeated commit succeeds.
+    """
     part = await stage(transactions, 3, batch(0, 20))
     assert await transactions.commit("job", 3, [part])
     await transactions.abort([part])

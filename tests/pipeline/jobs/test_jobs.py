@@ -111,8 +111,9 @@ def test_a_batch_that_was_cut_off_comes_once(
 def test_a_replay_is_equal_and_a_tampered_table_is_not(
     run: Run, archived: Path, broker: PocketBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Replayed, the topics are equal, order included. Then three are dropped, two doubled, two change places, three
-    come late and one is altered: exactly these are found; without the doubled ones nothing is duplicated."""
+    """After a replay the topics are equal, order included. Then three messages are dropped, two doubled, two swapped,
+    three delayed and one is altered: exactly these are found; without the doubled ones no duplicate is reported.
+    """
     plan = run(replay.replay, str(archived), "copy", dry_run=True, rate=100)
     assert (plan["rows"], plan["takes_s"], plan["without_body"]) == (COUNT, COUNT / 100, 0)
     assert run(replay.replay, str(archived), "copy")["rows"] == COUNT
@@ -172,8 +173,9 @@ def test_a_replay_is_equal_and_a_tampered_table_is_not(
 def test_a_replay_that_was_cut_off_goes_on(
     run: Run, archived: Path, broker: PocketBroker, spark: SparkSession, monkeypatch: Any
 ) -> None:
-    """A group that was acknowledged and not noted is sent again; nothing is lost, and the others come once.
-    A topic without the doubled ones is equal to the archive again, order included."""
+    """A group that was acknowledged and not recorded is sent again; no row is lost, and the others are sent once. A
+    topic without the doubled ones equals the archive again, order included.
+    """
     monkeypatch.setattr(sending, "GROUP_ROWS", 200)
     reach = Journal.reach
 
@@ -205,8 +207,9 @@ def test_a_replay_that_was_cut_off_goes_on(
 def test_a_growing_topic_is_deduped_run_by_run(
     run: Run, broker: PocketBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Copies that come between two runs are dropped; a key that is new is kept. An archive that began at the end of
-    the topic, when nothing new was there, has what came after that."""
+    """Copies that arrive between two runs are dropped; a new key is kept. An archive that began at the end of the
+    topic, without new messages, has all later ones.
+    """
     asyncio.run(send_flights(broker.namesrv, "grow", 0, 100))
     places = {"within": "10m", "checkpoint": str(tmp_path / "checkpoint")}
     late = run(archive.archive, "grow", str(tmp_path / "late"), starting="latest")

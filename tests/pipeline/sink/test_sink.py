@@ -53,8 +53,9 @@ def refusal(work: Any) -> str:
 
 @pytest.mark.parametrize("transactional", ["true", "false"])
 def test_every_column_arrives(spark: "SparkSession", broker: PocketBroker, transactional: str) -> None:
-    """Body, tags, keys, properties and sharding key are what the rows said; rows of one key are in one queue, in
-    their order."""
+    """Body, tags, keys, properties and sharding key equal those of the rows; rows of one key are in one queue, in their
+    order.
+    """
     topic = f"all-{transactional}"
     save(numbers(spark, 2000), broker, topic, transactional=transactional)
     messages = read_topic(broker.namesrv, topic)

@@ -78,7 +78,8 @@ def bodies(broker: PocketBroker, topic: str) -> list[int]:
 
 def test_the_driver_dies_between_commit_and_checkpoint(pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark writes the same micro-batch again, to new processes: it changes nothing; nor does the abort of a commit
-    that timed out. The next micro-batch goes on."""
+    that timed out. The next micro-batch works.
+    """
     for _ in range(3):
         writer = stream_writer(pocket, "replayed")
         messages = []
@@ -96,8 +97,9 @@ def test_the_driver_dies_between_commit_and_checkpoint(pocket: PocketBroker, mon
 
 
 def test_a_retried_task_and_a_failed_one(pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first try of a task had ended, but Spark did not learn of it: only the second counts. A micro-batch of which
-    a task failed leaves nothing, and its repetition everything once."""
+    """The first attempt of a task had ended, but Spark did not learn of it: only the second counts. A micro-batch with
+    a failed task leaves no rows, and its repetition all rows once.
+    """
     as_task(monkeypatch, FakeTask(0))
     writer = stream_writer(pocket, "tasks")
     writer.write(batches(1, 2))
@@ -142,8 +144,9 @@ def test_another_query_is_not_taken_for_this_one(pocket: PocketBroker, monkeypat
 def test_a_micro_batch_that_was_committed_is_reported(
     pocket: PocketBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A copied checkpoint looks like a repetition: what is dropped is in the log. One without tasks is asked about,
-    too, where its id is known."""
+    """A copied checkpoint looks like a repetition: the log names the dropped rows. One without tasks is checked, too,
+    where its id is known.
+    """
     for _ in range(2):
         caplog.clear()
         as_task(monkeypatch, FakeTask(0, query="copied"))

@@ -55,7 +55,7 @@ def error_of(run: Any) -> str:
 
 
 def test_every_message_is_one_row(table: DataFrame) -> None:
-    """Bodies, tags and keys are what was sent; offsets are unique by queue."""
+    """Bodies, tags and keys equal the sent ones; offsets are unique by queue."""
     rows = table.select("body", "tags", "keys", "queue_id", "queue_offset", "msg_id", "store_timestamp").collect()
     assert sorted(int(bytes(row.body)) for row in rows) == list(range(COUNT))
     assert all(row.tags == ("odd" if int(bytes(row.body)) % 2 else "even") for row in rows)

@@ -104,7 +104,7 @@ def lose_the_oldest(broker: PocketBroker) -> None:
 
 @pytest.mark.slow
 def test_retention_that_overtakes_a_query_is_reported(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
-    """An error with topic, queue and lost range; without ``failOnDataLoss`` the rest, and the count of what is lost."""
+    """An error with topic, queue and lost range; without ``failOnDataLoss`` the rest, and the number lost."""
     fill(broker, "slow", 4000)
     strict, lenient = stream(broker, "slow"), stream(broker, "slow", failOnDataLoss="false")
     start = strict.initialOffset()
@@ -217,7 +217,7 @@ def test_the_wait_has_an_end(broker: PocketBroker) -> None:
 
 @pytest.mark.slow
 def test_messages_that_vanish_are_reported(broker: PocketBroker, capfd: pytest.CaptureFixture[str]) -> None:
-    """A store that was replaced by an older one: the queue ends before what the query was to read."""
+    """The store was replaced by an older one: the queue ends before the query's range."""
     fill(broker, "older", 10)
     reader = stream(broker, "older", brokerWaitMs="300")
     start = reader.initialOffset()
@@ -234,7 +234,7 @@ def test_messages_that_vanish_are_reported(broker: PocketBroker, capfd: pytest.C
 
 
 def test_available_now_ends_where_the_topic_ended(broker: PocketBroker) -> None:
-    """Later messages are for the next run; limits hold on the way."""
+    """Later messages belong to the next run; limits hold on the way."""
     fill(broker, "now", 100)
     reader = stream(broker, "now", maxOffsetsPerTrigger="60")
     reader.prepareForTriggerAvailableNow()
@@ -301,7 +301,7 @@ def test_a_group_shows_lag_and_stops_nothing(broker: PocketBroker, capfd: pytest
 def test_options_that_fit_nothing_are_refused(
     broker: PocketBroker, options: dict[str, str], error: type[PocketMQError], text: str
 ) -> None:
-    """With what is wrong, and what would be right."""
+    """The error has the mistake and the right form."""
     fill(broker, "there", 2)
     with pytest.raises(error, match=text):
         stream(broker, "there", **options).initialOffset()

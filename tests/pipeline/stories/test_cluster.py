@@ -1,4 +1,4 @@
-"""The connector against a real standalone cluster: a master and two workers in processes of their own."""
+"""The connector on a real standalone cluster: a master and two workers in separate processes."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def cluster(java: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """One cluster for the module."""
+    """Start one cluster for the module."""
     with SparkCluster(tmp_path_factory.mktemp("cluster")) as running:
         yield running
 
@@ -50,7 +50,7 @@ async def send(namesrv: str, topic: str) -> None:
 
 
 def submit(cluster: SparkCluster, python: str, broker: PocketBroker, directory: Path, *options: str) -> Any:
-    """Run the job with ``spark-submit``; return what it printed."""
+    """Run the job with ``spark-submit``; return its output."""
     topic = directory.name.replace("_", "-")
     asyncio.run(send(broker.namesrv, topic))
     command = [str(HOME / "bin" / "spark-submit"), "--master", cluster.master, *options]
@@ -64,7 +64,7 @@ def submit(cluster: SparkCluster, python: str, broker: PocketBroker, directory: 
 
 
 def check(result: Any, cluster: SparkCluster) -> None:
-    """All rows came in each of the three ways, on the cluster."""
+    """All rows arrived in each of the three ways, on the cluster."""
     wanted = [COUNT, COUNT * (COUNT - 1) // 2]
     assert result["master"] == cluster.master
     assert result["executors"] == WORKERS
@@ -84,7 +84,7 @@ def test_executors_get_the_package_as_a_file(cluster: SparkCluster, broker: Pock
 
 @pytest.mark.scenario
 def test_executors_have_the_package_installed(cluster: SparkCluster, broker: PocketBroker, tmp_path: Path) -> None:
-    """Nothing is shipped: the Python that PYSPARK_PYTHON names has it."""
+    """No file is shipped: the Python of PYSPARK_PYTHON has the package."""
     result = submit(cluster, sys.executable, broker, tmp_path)
     check(result, cluster)
     assert ".zip" not in result["code"]

@@ -1,4 +1,4 @@
-"""Flights streamed through Spark while they are sent: the table equals what pandas makes of the same rows.
+"""Flights streamed through Spark while they are sent: the table equals pandas' result for the same rows.
 
 ``examples/flights/delays.py`` whole, with kills, is a scenario; a few days of flights run in the tests' own session.
 """
@@ -22,7 +22,7 @@ sys.path.append(str(EXAMPLES))  # the examples import example.py beside them
 
 
 def module(name: str) -> ModuleType:
-    """Import an example; it is a script, not part of a package."""
+    """Import an example, which is a script and not part of a package."""
     spec = importlib.util.spec_from_file_location(f"flights_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -34,8 +34,9 @@ def module(name: str) -> ModuleType:
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_a_few_days_of_flights_are_added_up(spark: SparkSession, broker: PocketBroker, tmp_path: Path) -> None:
-    """Micro-batches of flights that are sent meanwhile, some of them twice: each hour as pandas says, in files and as
-    messages."""
+    """Micro-batches of flights that are sent meanwhile, some of them twice: each hour equals pandas' result, in files
+    and as messages.
+    """
     delays, job = module("delays"), module("delays_job")
     flights = delays.read_flights(3000)
     delays.example.create_topics(broker.namesrv, "Flights", "Delays", queues=delays.QUEUES)

@@ -1,4 +1,4 @@
-"""remoting/protocol/access.py: what each request code needs is what RocketMQ 5.3.3 asks for, or a decision listed here.
+"""remoting/protocol/access.py: a request code needs the permission of RocketMQ 5.3.3, or a decision listed here.
 
 ``tests/vectors/rocketmq-request-access.txt`` has RocketMQ's needs, one code a line: ``annotation`` for those of
 ``RocketMQAction`` and ``RocketMQResource`` at the header classes of its jar, ``builder`` where

@@ -76,8 +76,9 @@ def noise(length: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 @pytest.mark.parametrize("kind", [bytes, np.asarray])
 def test_no_small_copy_goes_into_a_map(tmp_path: Path, kind: Callable[[object], Bytes]) -> None:
-    """Copies that hold the GIL would stop the whole process with a page that stalls. What is large is copied without
-    its head, which is written last; map, file and what was stored are the same bytes."""
+    """Copies that hold the GIL would stop the whole process at a page that stalls. A large record is copied without its
+    head, which is written last; map, file and stored bytes are equal.
+    """
     files = TellingFileSystem()
     segment = segment_on(files, tmp_path)
     segment.open(mapped=True)

@@ -120,7 +120,7 @@ class Node:
         self.reopens = 0
         self.boot = "boot1"
         self.others: tuple[Node, ...] = ()
-        """Who works while this node's start waits for slaves."""
+        """The nodes that work while this node's start waits for slaves."""
         self.pump: Callable[[float], None] = self.let_others_work
         self.recovered_bytes = -1
         self.random = random.Random(root.name)

@@ -95,7 +95,7 @@ def test_an_old_master_shares_what_was_there_before_the_promotion() -> None:
 
 
 def test_equal_numbers_of_two_owners_are_not_the_same_epoch() -> None:
-    """Two nodes that both claimed a number share only what was before."""
+    """Two nodes that both claimed a number share only the earlier part."""
     one, two = table((1, "a", 0), (2, "a", 50)), table((1, "a", 0), (2, "b", 50))
     assert common_end(one, 80, two, 90) == 50
     assert common_end(table((2, "a", 0)), 80, table((2, "b", 0)), 90) is None

@@ -169,8 +169,9 @@ def test_a_slave_with_the_same_log_is_answer_enough(tmp_path: Path) -> None:
 
 
 def test_a_hole_in_the_log_is_filled_from_the_slave(tmp_path: Path) -> None:
-    """Pages come to the disk in any order: the log is cut before the first one that is missing, and fetched from there,
-    with a copy of what was cut."""
+    """Pages reach the disk in any order: the log is cut before the first missing one, and fetched from there; the cut
+    bytes are copied.
+    """
     group = Group(tmp_path)
     group.send(3)
     hole = group.master.end

@@ -248,8 +248,8 @@ def test_bodies_are_not_copied_and_large_frames_reuse_one_buffer() -> None:
 
 @given(messages, st.data())
 def test_a_changed_bit_makes_no_other_message(sent: wire.Message, data: st.DataObject) -> None:
-    """Of a body the reader checks the CRC; everything else is refused, or never becomes a whole frame: an ACK of
-    another offset would confirm what no slave has, a HELLO with another promise would fence a master.
+    """The reader checks the CRC of a body; other changes are refused, or never become a whole frame: an ACK of another
+    offset would confirm bytes that no slave has, a HELLO with another promise would fence a master.
     """
     frame = bytearray(encode(sent))
     body_bytes = len(sent.body) if isinstance(sent, (wire.Data, wire.Fetched)) else 0

@@ -84,7 +84,7 @@ class MemoryListener:
 
 
 class ScriptedSlave:
-    """The slave's side of the protocol, one step at a time, without a store: ``log`` is what it was sent."""
+    """The slave's side of the protocol, step by step, without a store: ``log`` has the received bytes."""
 
     def __init__(self, listener: MemoryListener, peer: str = "10.0.0.2:5000", window_bytes: int = WINDOW_BYTES) -> None:
         master_end, self.transport = pair(peer, window_bytes)

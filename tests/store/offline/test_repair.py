@@ -319,8 +319,8 @@ def test_a_queue_file_of_an_odd_size_is_no_measure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("field_at", [12, 23, 26, 27])
 @pytest.mark.parametrize("lose_other", [False, True])
 def test_a_suspect_record_takes_nobodys_place(tmp_path: Path, field_at: int, lose_other: bool) -> None:
-    """A queue id or queue offset that changed in the log is no reason to change queues that are right; where a queue
-    must be built anew, the record stays out of it.
+    """A changed queue id or queue offset in the log is no reason to change correct queues; a rebuilt queue leaves the
+    record out.
     """
     root = tmp_path / "s"
     stepped = Stepped(root)

@@ -57,7 +57,7 @@ def test_both_checks_agree_on_whole_and_on_changed_records(
     check_crc: bool,
     data: st.DataObject,
 ) -> None:
-    """What the fast run takes the slow check takes too, and the fast one stops only where the slow one objects, at V2
+    """The slow check accepts all records of the fast one; the fast one stops only where the slow one objects, at V2
     records, or at the end.
     """
     root = tmp_path_factory.mktemp("scan")

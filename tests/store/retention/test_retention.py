@@ -115,8 +115,8 @@ def test_by_default_a_full_disk_forces_nothing_out(tmp_path: Path, used: float) 
 
 
 def test_the_log_warns_of_what_is_at_stake(tmp_path: Path) -> None:
-    """Once on entering the state and every ten minutes: topics, counts and groups of what RocketMQ would remove next,
-    what happens and what to do.
+    """It does so on entering the state and every ten minutes: topics, counts and groups of the messages that RocketMQ
+    would remove next, the consequence and the cure.
     """
     kept = by_default(tmp_path / "store", 3)
     kept.fill(5, "Other")
@@ -318,9 +318,7 @@ def test_on_demand_old_segments_go_now(kept: Kept) -> None:
 
 
 def test_what_a_recovery_would_read_stays(tmp_path: Path) -> None:
-    """Without a checkpoint since, nothing goes, full disk or not: neither what is not flushed nor what is not
-    dispatched.
-    """
+    """Without a later checkpoint no segment is removed, even on a full disk: it must be flushed and dispatched."""
     kept = Kept(tmp_path / "store", 2)
     kept.disk.used = 0.86
     while len(kept.names()) < 6:
@@ -402,8 +400,8 @@ def test_everything_that_refers_to_it_goes_too(tmp_path: Path) -> None:
 
 
 def test_a_reader_of_a_removed_range_is_told(kept: Kept) -> None:
-    """By queue: the offset is too small, and where the queue begins now. By physical offset: that it is below the log.
-    Who has the file open reads on.
+    """By queue: the offset is too small, and the queue's present start. By physical offset: it is below the log. A
+    reader that has the file open goes on.
     """
     store = kept.store
     segment = store.log._segments.all[0]

@@ -110,8 +110,8 @@ def acknowledged(sick: Sick, end_offset: int) -> list[PutStatus]:
 
 @pytest.mark.parametrize("append_mode", ["mapped", "written"])
 def test_a_failed_sync_fences_for_good(sick_of: Callable[..., Sick], append_mode: str) -> None:
-    """It fails once and would succeed again: waiters learn it, nothing later is accepted or acknowledged, what was
-    acknowledged before is readable, and a restart shows all of it.
+    """It fails once and would succeed again: waiters get the error, no later message is accepted or acknowledged,
+    earlier ones are readable, and a restart shows all of them.
     """
     sick = sick_of(flush_disk_type="SYNC_FLUSH", append_mode=append_mode)
     sick.put()
@@ -212,9 +212,9 @@ PLACES = {
 def test_without_space_consumers_go_on_and_writing_resumes(
     sick_of: Callable[..., Sick], place: str, append_mode: str, number: int
 ) -> None:
-    """Wherever the disk is full or read-only: what is refused is refused with the cause and is not there; all that was
-    taken is readable all the time, once each and in order; when there is space again all goes on by itself, and nothing
-    is missing after a restart.
+    """Wherever the disk is full or read-only: refused messages have a cause and are not stored; accepted ones are
+    always readable, once each and in order; when there is space again everything works without help, and after a
+    restart no message is missing.
     """
     sick = sick_of(append_mode=append_mode)
     sick.put(9)
@@ -281,8 +281,8 @@ def test_a_read_only_disk_is_noticed_by_the_sync(sick_of: Callable[..., Sick]) -
 
 
 def test_a_pool_keeps_what_cannot_be_written(sick_of: Callable[..., Sick]) -> None:
-    """With a write-buffer pool: appends are refused with the cause while the commit fails, and what was acknowledged
-    comes when there is space.
+    """With a write-buffer pool: appends are refused with the cause while the commit fails, and acknowledged messages
+    are committed when there is space.
     """
     sick = sick_of(transient_store_pool_enable=True, transient_store_pool_size=3)
     sick.store.append(bodies(b"waits in a buffer"))

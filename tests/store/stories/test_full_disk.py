@@ -76,7 +76,7 @@ class Filling:
 @pytest.mark.slow
 @pytest.mark.parametrize("append_mode", ["mapped", "written"])
 def test_a_full_disk_refuses_and_goes_on(small_disk: Path, append_mode: str) -> None:
-    """Typed refusals, consumers that go on, and when space returns all goes on without a restart, nothing lost or
+    """Typed refusals, consumers that go on; when space returns sends work without a restart, no message lost or
     doubled.
     """
     ballast = small_disk / "ballast"

@@ -65,7 +65,7 @@ class MortalFiles(LocalFiles):
 
 
 def rows(files: LocalFiles) -> list[str]:
-    """Return what a reader of the dataset sees now: the lines of all files."""
+    """Return the rows that a reader of the dataset sees now: the lines of all files."""
     root = files._path
     return sorted(line for path in files.sizes("") for line in (root / path).read_text().split())
 
@@ -99,8 +99,9 @@ def fates(run: Callable[[int], bool]) -> Iterator[int]:
 
 
 def test_a_batch_is_published_once_whatever_is_killed(tmp_path: Path) -> None:
-    """Killed before any step, recovered (and killed there, too), repeated: each row is there once, none before it
-    was written, and what was visible stays so."""
+    """Killed before any step, recovered (and killed there, too), repeated: each row is there once, none before it was
+    written, and visible rows stay visible.
+    """
     lines = [f"r{n}" for n in range(5)]
 
     def run(fatal: int, again: int) -> bool:
