@@ -1,5 +1,5 @@
-"""``make soak`` in CI: what fails before the bound, and again alone, fails CI; a slow machine that does not get to the
-end does not.
+"""``make soak`` in CI: a test that fails before the time limit, and again alone, fails CI; a machine too slow to reach
+the end does not.
 
 python -m tests.ci.soak [--minutes 20] [--jobs 2]
 """

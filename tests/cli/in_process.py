@@ -1,7 +1,7 @@
 """The command ``pocketmq`` inside the test's process: the same entry, the same descriptors, no start of Python.
 
-A process costs 0.7 s for its imports. What a process alone shows (signals, a closed descriptor, a crash, what is
-imported) is tested with real ones, and each command once in ``test_smoke.py``.
+A process costs 0.7 s for its imports. Effects that only a process shows (signals, a closed descriptor, a crash,
+imports) are tested with real ones, and each command once in ``test_smoke.py``.
 """
 
 import os

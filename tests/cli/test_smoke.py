@@ -1,6 +1,6 @@
 """Each command once as a process: it starts, imports its modules, prints, and ends with its code.
 
-What else a command does is tested inside the process of the tests.
+All other effects of a command are tested inside the process of the tests.
 """
 
 from collections.abc import Iterator

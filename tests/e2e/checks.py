@@ -1,6 +1,6 @@
 """Rules for the logs and receipts of a replicated group.
 
-Lives here: ``LogBytes`` (a commit log as it lies on disk), ``places_of`` (every message in it), ``missing``,
+Lives here: ``LogBytes`` (a commit log on disk), ``places_of`` (every message in it), ``missing``,
 ``split_reigns``, ``recovered_end``.
 """
 

@@ -1,9 +1,9 @@
-"""Hosts of a test's own: network namespaces on one bridge, with links that can be cut in one direction.
+"""Hosts for one test: network namespaces on one bridge, with links that can be cut in one direction.
 
 Lives here: ``Network`` and its ``Host``: made and removed by the test, names and addresses of its own.
 
-A cut is silent: the sender keeps a permanent neighbor entry that leads to a hardware address nobody has, so that
-packets leave and never arrive, as with a dead switch; connections stay open on both sides and find out by themselves.
+A cut is silent: the sender keeps a permanent neighbor entry with an unused hardware address, so that packets
+leave and never arrive, as with a dead switch; connections stay open on both sides until they notice.
 ``tc`` with netem is missing in many containers, a neighbor table is not.
 """
 

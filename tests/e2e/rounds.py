@@ -1,4 +1,4 @@
-"""Rounds of faults on a replicated group of real daemons under load, and what must hold after each.
+"""Rounds of faults on a replicated group of real daemons under load, and the rules after each.
 
 Lives here: ``Life`` (one group and its rounds), the faults, ``Tally``.
 

@@ -1,4 +1,4 @@
-"""RocketMQ's admin tools, many commands in one JVM, and what they print.
+"""RocketMQ's admin tools, many commands in one JVM, and their output.
 
     with mqadmin(kind, directory, namesrv) as admin:
         output = admin.run("topicStatus", "-t", "Orders")

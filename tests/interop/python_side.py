@@ -1,6 +1,6 @@
-"""Our own SDK beside the Java programs: what is in a topic, who sends.
+"""Our own SDK beside the Java programs: it reads topics and sends.
 
-Lives here: reading a topic whole, push consumers that remember.
+Lives here: reading a whole topic, push consumers that keep their messages.
 """
 
 import asyncio

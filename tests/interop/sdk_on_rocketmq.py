@@ -1,4 +1,4 @@
-"""What the tests of PocketMQ's SDK on RocketMQ's servers share.
+"""Helpers shared by the tests of PocketMQ's SDK on RocketMQ's servers.
 
 Lives here: names of topics and groups that no other test uses, waiting for what arrives, reading a topic whole.
 """

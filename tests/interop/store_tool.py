@@ -1,4 +1,4 @@
-"""The Java program ``StoreTool``, driven from a test: RocketMQ's own clients write and read what a store may hold.
+"""The Java program ``StoreTool``, driven from a test: RocketMQ's own clients write and read all kinds of messages.
 
 Lives here: ``StoreTool`` and the messages that it reports.
 """

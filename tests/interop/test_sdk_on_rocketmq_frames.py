@@ -1,6 +1,6 @@
-"""Records real frames of PocketMQ's SDK with RocketMQ's servers, and holds what was recorded before against them.
+"""Records real frames of PocketMQ's SDK with RocketMQ's servers, and compares them with the recording.
 
-``RECORD_VECTORS=1 make interop`` writes ``tests/vectors/rocketmq-<version>/frames.jsonl.gz`` anew.
+``RECORD_VECTORS=1 make interop`` writes ``tests/vectors/rocketmq-<version>/frames.jsonl.gz`` again.
 """
 
 import asyncio

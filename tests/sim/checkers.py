@@ -1,6 +1,6 @@
-"""What must hold of a store after any crash, and a store driven step by step that knows what it was promised.
+"""Rules for a store after any crash, and a store driven step by step that records its promises.
 
-Lives here: ``Ledger`` (what was appended and acknowledged), ``check`` (acknowledged ⊆ readable, order per queue,
+Lives here: ``Ledger`` (appended and acknowledged messages), ``check`` (acknowledged ⊆ readable, order per queue,
 nothing invented, offsets never back), ``SimStore``.
 """
 

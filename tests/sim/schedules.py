@@ -1,4 +1,4 @@
-"""Steps of a store's life, crashes between them and in the middle of them, and what is checked afterwards.
+"""Steps of a store's life, crashes between them and in the middle of them, and the checks afterwards.
 
 Lives here: the steps, ``run_schedule`` (a list of steps, then every crash that is wanted), ``random_life`` (one seed: a
 store that lives, dies and comes back several times).

@@ -1,6 +1,6 @@
 """The seed of a run: printed first, given by POCKETMQ_SEED; and the seeds that once failed.
 
-``make test`` lives the same lives each time, so that a red run speaks of what was changed; ``make torture`` and ``make
+``make test`` lives the same lives each time, so that a red run points at the change; ``make torture`` and ``make
 partitions`` look for new ones. A seed that fails goes into ``KNOWN`` with the fix.
 """
 

@@ -1,6 +1,6 @@
 """A slave takes over the deletion of a topic that was created again, and dies at every change of its disk meanwhile.
 
-What the topic got before it was deleted is gone, what it got afterwards is there, on the slave as on its master.
+Messages from before the deletion are gone, later ones are there, on the slave as on its master.
 """
 
 import random

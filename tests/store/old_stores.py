@@ -1,8 +1,8 @@
 """Stores that earlier versions of PocketMQ wrote: ``tests/vectors/pocketmq-<commit>``. Every later version opens them.
 
-``tests/vectors/make_pocketmq_stores.py`` says what is in them, and makes them.
+``tests/vectors/make_pocketmq_stores.py`` describes and makes them.
 
-Lives here: unpacking one, and what its own version saw in it.
+Lives here: unpacking one, and the messages that its own version saw.
 """
 
 import base64

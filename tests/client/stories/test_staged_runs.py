@@ -1,5 +1,5 @@
 """Staged transactions when runs of one transaction meet, or brokers are away: never rows of two runs, never rows twice;
-refusals where nobody knows.
+refusals where the state is unknown.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """A program: stores into a segment whose pages are held back, and reports for which sizes a page was touched.
 
-The map's pages are write-protected by userfaultfd (ioctl_userfaultfd(2)): who touches one waits until somebody gives
-it free. Here that is the main thread, in Python: if a store waited for its page with the GIL held, the program would
-stand still for ever. A watchdog ends it then, with code 1. Code 3: this system does not let it do that; the reason is
-printed.
+The map's pages are write-protected by userfaultfd (ioctl_userfaultfd(2)): a thread that touches one waits until another
+releases it. Here the main thread does, in Python: if a store waited for its page with the GIL held, the program would
+hang for ever. A watchdog ends it then, with code 1. Code 3: this system does not permit it; the reason is printed.
 """
 
 import ctypes
