@@ -297,6 +297,7 @@ class BrokerApp:
             running.fast_failure.start(loop)
         observation.start()
         admission.open(running.table)
+        server.short_path = None if running.short_path is None else running.short_path.take
         replication = running.replication
         registration = self._registration = Registration(
             self._role.config,
@@ -320,6 +321,7 @@ class BrokerApp:
             return
         self._running = None
         self._observation.stopping()
+        server.short_path = None
         admission.close()
         running.fast_failure.stop()
         self.refusals.log_left_out(all_of_them=True)

@@ -41,6 +41,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     broker_name: str = "broker-a"
     broker_id: int = MASTER_ID
     broker_permission: int = 6
+    short_path_enable: bool = True
+    """Whether small sends take the short path (see docs/architecture.md). False: every send takes the wide one, which
+    gives the same answers and costs more."""
     bind_address: str = "127.0.0.1"
     listen_port: int = 10911
     """0 lets the system choose a port."""

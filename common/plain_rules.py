@@ -52,6 +52,9 @@ from pocketmq.common.topics import plain_topic_error
 # total size, magic, CRC, queue id, sysFlag, reconsume times, prepared offset, body length
 _PLAIN_V4 = struct.Struct(">3Ii20xi32xiqi")
 _PLAIN_V6 = struct.Struct(">3Ii20xi56xiqi")
+# total size, magic, CRC, queue id, sysFlag, born timestamp, reconsume times, prepared offset, body length
+_SHORT_V4 = struct.Struct(">3Ii20xiq24xiqi")
+_SHORT_V6 = struct.Struct(">3Ii20xiq48xiqi")
 _LAST: Final = UNIQ_PROPERTY_BYTES - 1
 
 
@@ -130,6 +133,7 @@ class PlainChecker:
         "host_bits",
         "record_max",
         "rules",
+        "short_fields",
         "tail_bytes_max",
         "tails",
         "topics",
@@ -149,6 +153,8 @@ class PlainChecker:
         self.body_at = BODY_AT + (2 * HOST_V6_EXTRA if v6 else 0)
         self.host_bits = HOSTS_V6_MASK if v6 else 0
         self.fields = _PLAIN_V6 if v6 else _PLAIN_V4
+        self.short_fields = _SHORT_V6 if v6 else _SHORT_V4
+        """As ``fields``, with the born timestamp behind sysFlag: what a short append needs of a record."""
         self.header_type = HEADER_V6 if v6 else HEADER_V4
         self.fixed_bits = _fixed_bits(self.header_type)
         """The bits of a header in which good records of one queue and size agree."""

@@ -80,11 +80,13 @@ class _WakeUp:
 
     def wait(self, timeout_s: float | None) -> None:
         """Return when woken, or after ``timeout_s``."""
+        timeout_s = -1 if timeout_s is None else timeout_s if timeout_s < WAIT_S_MAX else WAIT_S_MAX
         self._sleeping = True
-        if not self._woken:  # tested after _sleeping is set: a wake-up from here on releases the lock
-            self._lock.acquire(timeout=-1 if timeout_s is None else min(timeout_s, WAIT_S_MAX))
+        # Tested after _sleeping is set: a wake-up from here on releases the lock.
+        if self._woken or not self._lock.acquire(timeout=timeout_s):
+            self._sleeping = False
+            self._lock.acquire(blocking=False)  # a release that came between the test, or the end of the time, and here
         self._sleeping = False
-        self._lock.acquire(blocking=False)  # a release that came between the test and here
         self._woken = False
 
 

@@ -12,6 +12,8 @@ only ``HeaderIllegal``.
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from pocketmq.remoting.codec_binary import decode_binary, encode_binary, illegal_binary
 from pocketmq.remoting.codec_json import decode_json, encode_json, illegal_json
 from pocketmq.remoting.codec_msgpack import (
@@ -43,50 +45,24 @@ _NO_EXTRA: Mapping[str, str] = {}
 _SUCCESS = int(ResponseCode.SUCCESS)
 
 
-class Request:
+class Request(msgspec.Struct, eq=False):
     """A request from a peer. ``header`` is None if the table has none for the code.
 
     ``received_ns`` is when a server read its first byte, on its monotonic clock; ``header_bytes`` the length of its
-    header. Both are 0 in a request that was not read from a peer.
+    header. Both are 0 in a request that was not read from a peer. A struct, because one is made for each frame.
     """
 
-    __slots__ = (
-        "body",
-        "code",
-        "extra",
-        "header",
-        "header_bytes",
-        "language",
-        "oneway",
-        "opaque",
-        "received_ns",
-        "serialize_type",
-        "version",
-    )
-
-    def __init__(
-        self,
-        code: int,
-        opaque: int,
-        oneway: bool,
-        version: int,
-        language: int,
-        serialize_type: int,
-        header: Header | None,
-        body: Buffer,
-        extra: Mapping[str, str],
-    ) -> None:
-        self.code = code
-        self.opaque = opaque
-        self.oneway = oneway
-        self.version = version
-        self.language = language
-        self.serialize_type = serialize_type
-        self.header = header
-        self.body = body
-        self.extra = extra
-        self.header_bytes = 0
-        self.received_ns = 0
+    code: int
+    opaque: int
+    oneway: bool
+    version: int
+    language: int
+    serialize_type: int
+    header: Header | None
+    body: Buffer
+    extra: Mapping[str, str]
+    header_bytes: int = 0
+    received_ns: int = 0
 
     def __repr__(self) -> str:
         return f"Request({request_name(self.code)}, opaque={self.opaque}, {self.header!r}, {len(self.body)} bytes)"

@@ -14,6 +14,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
+from pocketmq.common.record import HOST_V4_BYTES
 from pocketmq.remoting.codec import (
     Body,
     Request,
@@ -25,6 +26,7 @@ from pocketmq.remoting.codec import (
     with_extra,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.direct_writer import DirectWriter
 from pocketmq.remoting.errors import (
     ConnectionLost,
     HeaderIllegal,
@@ -89,6 +91,7 @@ class ConnectionOwner(Protocol):
     read_times: SampledHistogram | None
     slow_read_ns: int
     on_slow_read: "Callable[[Connection, Request, int], None] | None"
+    short_path: "Callable[[Connection, int], int] | None"
     serves: Callable[[int], bool] | None
     refused: RefusedRequests | None
 
@@ -154,6 +157,8 @@ class Connection(asyncio.BufferedProtocol):
         self._counted = False
         self.remote = self.local = ""
         self.remote_host = self.local_host = b""
+        self.is_v6 = False
+        """Whether ``remote_host`` has 20 bytes."""
         self.serialize_type = JSON
         self.version = 0
         self.language = 0
@@ -166,6 +171,8 @@ class Connection(asyncio.BufferedProtocol):
         self.half_since_ns = 0
         self.half_frame_count = -1
         self.user: Any = None
+        self.direct: DirectWriter | None = None
+        """The way of other threads to the socket; made by ``direct_turn``."""
 
     # ---- asyncio's side --------------------------------------------------------------------------------------------
 
@@ -179,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._counted = True
         self.remote, self.remote_host = host_text(peer), host_bytes(peer)
+        self.is_v6 = len(self.remote_host) != HOST_V4_BYTES
         self.local, self.local_host = host_text(here), host_bytes(here)
         config = self._owner.config
         self._transport.set_write_buffer_limits(config.write_high_water_bytes, config.write_low_water_bytes)
@@ -197,6 +205,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._output is not None:
             self._output.clear()
             self._output = None
+        if self.direct is not None:
+            self.direct.close()
         if self._counted:
             self._counted = False
             self._owner.lost(self)
@@ -211,8 +221,23 @@ class Connection(asyncio.BufferedProtocol):
         return False
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Cut the received bytes into frames and hand on the requests."""
+        """Cut the received bytes into frames and hand on the requests; small sends first, while the bytes are where the
+        socket put them."""
         decoder = self._decoder
+        short_path = self._owner.short_path
+        if (
+            short_path is not None
+            and not decoder.rest
+            and decoder.large is None
+            and decoder.error is None
+            and not self.closed
+        ):
+            taken = short_path(self, nbytes)
+            if taken:
+                self.touched = True
+                if taken == nbytes:
+                    return
+                nbytes = decoder.skip(taken, nbytes)
         begin_ns = self._clock.monotonic_ns()
         frames = decoder.buffer_updated(nbytes)
         self.touched = True
@@ -437,6 +462,18 @@ class Connection(asyncio.BufferedProtocol):
         elif unwritten_bytes or self.charged_unwritten_bytes:
             self._owner.charge_unwritten(self, unwritten_bytes)
 
+    def direct_turn(self) -> int:
+        """Return the turn for ``direct.write`` if another thread may write the next answer, -1 if the loop has to."""
+        output, transport = self._output, self._transport
+        if output is None or transport is None or output.waiting_bytes or transport.get_write_buffer_size():
+            return -1
+        if self.direct is None:
+            socket = transport.get_extra_info("socket")
+            if socket is None:
+                return -1
+            self.direct = DirectWriter(self._owner.loop, output, socket.fileno())
+        return output.turn
+
     @property
     def unwritten_bytes(self) -> int:
         """Bytes of answers that the peer has not read yet."""
@@ -519,6 +556,8 @@ class Connection(asyncio.BufferedProtocol):
         self._decoder.close()
         if self._output is not None:
             self._output.clear()
+        if self.direct is not None:
+            self.direct.close()
         self._transport.abort()
 
     def abort(self, reason: str) -> None:

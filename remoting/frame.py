@@ -64,6 +64,8 @@ class FrameDecoder:
     does not use it.
     Holds: an unfinished frame keeps fewer than ``frame_bytes_max + 4`` bytes, of which only the received ones are
     resident; they are charged to ``budget``.
+    ``rest`` and ``large`` hold the received part of an unfinished frame, small or large: without them the next bytes
+    begin a frame, at the start of the scratch buffer.
     ``error`` becomes ``FrameTooLarge`` or ``BadFrame`` as soon as the first eight bytes of a frame show it; the frames
     before it are still returned, later bytes are dropped.
     """
@@ -72,13 +74,13 @@ class FrameDecoder:
         "_budget",
         "_filled",
         "_frame_bytes_max",
-        "_large",
-        "_rest",
         "_scratch",
         "_window",
         "charged_bytes",
         "error",
         "frame_count",
+        "large",
+        "rest",
     )
 
     def __init__(self, scratch: memoryview, budget: FrameBudget, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
@@ -87,8 +89,8 @@ class FrameDecoder:
         self._window = scratch
         self._budget = budget
         self._frame_bytes_max = frame_bytes_max
-        self._rest = b""  # the received part of a small frame
-        self._large: memoryview | None = None  # the whole of a large frame, of which _filled bytes have come
+        self.rest = b""  # the received part of a small frame
+        self.large: memoryview | None = None  # the whole of a large frame, of which _filled bytes have come
         self._filled = 0
         self.charged_bytes = 0
         self.error: BadFrame | None = None
@@ -98,18 +100,25 @@ class FrameDecoder:
     @property
     def half(self) -> bool:
         """Whether part of a frame has been received."""
-        return self._large is not None or bool(self._rest)
+        return self.large is not None or bool(self.rest)
 
     def get_buffer(self, hint: int = -1) -> memoryview:
         """Return where to put the next bytes; never empty."""
-        if self._large is not None:
-            return self._large[self._filled :]
-        rest = self._rest
+        if self.large is not None:
+            return self.large[self._filled :]
+        rest = self.rest
         if rest:
             scratch = self._scratch
             scratch[: len(rest)] = rest
             return scratch[len(rest) : len(rest) + len(self._window)]
         return self._window
+
+    def skip(self, taken_bytes: int, received_bytes: int) -> int:
+        """Drop whole frames at the start of the scratch buffer, which another reader has taken; return how many
+        received bytes are left, now at its start."""
+        left = received_bytes - taken_bytes
+        self._scratch[:left] = bytes(self._scratch[taken_bytes:received_bytes])
+        return left
 
     def narrow(self, yes: bool) -> None:
         """Limit a read to ``NARROW_BYTES``, or lift that limit."""
@@ -117,13 +126,13 @@ class FrameDecoder:
 
     def buffer_updated(self, received_bytes: int) -> list[Frame]:
         """Take the ``received_bytes`` first bytes of the last ``get_buffer``; return the frames they complete."""
-        large = self._large
+        large = self.large
         if large is not None:
             self._filled += received_bytes
             if self._filled < len(large):
                 self._charge_large(len(large))
                 return []
-            self._large = None
+            self.large = None
             self._budget.release(self)
             self.frame_count += 1
             word = int.from_bytes(large[4:8], "big")
@@ -131,7 +140,7 @@ class FrameDecoder:
             return [Frame(word >> 24, bytes(large[PREFIX_BYTES:header_end]), large[header_end:])]
         if self.error is not None:
             return []
-        return self._parse(len(self._rest) + received_bytes)
+        return self._parse(len(self.rest) + received_bytes)
 
     def _parse(self, end: int) -> list[Frame]:
         view = self._scratch
@@ -163,20 +172,20 @@ class FrameDecoder:
         if self.error is not None:
             return frames
         if at == end:
-            if self._rest:
-                self._rest = b""
+            if self.rest:
+                self.rest = b""
                 self._budget.release(self)
             return frames
         if end - at >= PREFIX_BYTES and total >= DEDICATED_BYTES:
             # numpy.empty: pages become resident as they are written; bytearray would fill all of them with zeros
             large = np.empty(total, np.uint8).data
             large[: end - at] = view[at:end]
-            self._large = large
+            self.large = large
             self._filled = end - at
-            self._rest = b""
+            self.rest = b""
             self._charge_large(total)
         else:
-            self._rest = bytes(view[at:end])
+            self.rest = bytes(view[at:end])
             self._budget.charge(self, end - at)
         return frames
 
@@ -200,8 +209,8 @@ class FrameDecoder:
 
     def close(self) -> None:
         """Drop the received part and give its bytes back to the budget."""
-        self._large = None
-        self._rest = b""
+        self.large = None
+        self.rest = b""
         self._budget.release(self)
 
     def feed(self, data: Buffer) -> list[Frame]:

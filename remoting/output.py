@@ -4,7 +4,9 @@ Lives here: ``Output``: collect buffers, join the small ones, hand the large one
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pocketmq.remoting.frame import Buffer
 
@@ -15,13 +17,20 @@ EAGER_BYTES = 256 * 1024
 requests, and their answers must reach the high-water mark before that."""
 
 
+class OtherWriter(Protocol):
+    """Another writer to the same socket."""
+
+    lock: threading.Lock
+    """Held by the side that writes; see ``direct_writer``."""
+
+
 class Output:
     """Buffers that wait to be written to one transport. Loop thread only.
 
     Buffers belong to the output from ``add`` on and must not change until written.
     """
 
-    __slots__ = ("_buffers", "_loop", "_on_flush", "_scheduled", "_transport", "turn", "waiting_bytes")
+    __slots__ = ("_buffers", "_loop", "_on_flush", "_scheduled", "_transport", "direct", "turn", "waiting_bytes")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, transport: asyncio.WriteTransport, on_flush: Callable[[], None]
@@ -31,6 +40,8 @@ class Output:
         self._on_flush = on_flush
         self._buffers: list[Buffer] = []
         self._scheduled = False
+        self.direct: OtherWriter | None = None
+        """A writer in another thread, if there is one."""
         self.waiting_bytes = 0
         """Bytes added and not yet handed to the transport."""
         self.turn = 0
@@ -52,11 +63,27 @@ class Output:
         self.flush()
 
     def flush(self) -> None:
-        """Hand everything to the transport now."""
-        buffers = self._buffers
-        if not buffers or self._transport.is_closing():
+        """Hand everything to the transport now; if another thread is writing, it asks for this again."""
+        if not self._buffers or self._transport.is_closing():
             self.clear()
             return
+        direct = self.direct
+        if direct is None:
+            self._flush()
+        elif direct.lock.acquire(False):
+            try:
+                self._flush()
+            finally:
+                direct.lock.release()
+
+    def write_first(self, data: Buffer) -> None:
+        """Hand ``data`` to the transport before everything that waits here."""
+        if not self._transport.is_closing():
+            self.turn += 1
+            self._transport.write(data)
+
+    def _flush(self) -> None:
+        buffers = self._buffers
         self._buffers = []
         self.turn += 1
         write = self._transport.write

@@ -6,6 +6,9 @@ Lives here: ``PendingTable``: opaque numbers, deadlines, matching.
 from collections.abc import Callable
 from typing import Any
 
+OPAQUE_MIN = 1 << 16
+"""Below it msgpack packs a number into one to three bytes: from here on the header of a request always has the same
+length, and a broker's short path finds what follows the opaque at the same place."""
 OPAQUE_MAX = 2**31 - 1
 PENDING_MAX = 65_535
 """RocketMQ's permits for asynchronous calls of one client (``NettySystemConfig.java``)."""
@@ -36,7 +39,7 @@ class PendingTable:
     def __init__(self, count_max: int = PENDING_MAX) -> None:
         self.count_max = count_max
         self._entries: dict[int, Pending] = {}
-        self._opaque = -1
+        self._opaque = OPAQUE_MIN - 1
         self._earliest_ns = _NEVER_NS
 
     def __len__(self) -> int:
@@ -51,7 +54,7 @@ class PendingTable:
         """Return a number that no pending request has."""
         opaque = self._opaque
         while True:
-            opaque = opaque + 1 if opaque < OPAQUE_MAX else 0
+            opaque = opaque + 1 if opaque < OPAQUE_MAX else OPAQUE_MIN
             if opaque not in self._entries:
                 self._opaque = opaque
                 return opaque

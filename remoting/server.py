@@ -63,6 +63,9 @@ class RemotingServer:
         self.announce = announce
         self.log = log
         self.clock = clock
+        self.short_path: Callable[[Connection, int], int] | None = None
+        """Called with a connection and the number of bytes at the start of ``scratch`` before they are decoded; takes
+        whole frames from there and returns how many bytes they have. Set while small sends may be served so."""
         self.budget = FrameBudget(config.half_frames_bytes_max)
         self.scratch = new_scratch()
         self.connections: set[Connection] = set()

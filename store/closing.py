@@ -11,6 +11,7 @@ def close_components(components: StoreComponents) -> None:
     """Carry out ``MessageStore.close``: take every step, raise the first error at the end."""
     steps = _steps(components)
     steps.take("refuse", components.log.refuse)
+    steps.take("hand_on", components.short.hand_on)
     steps.take("retention", components.retention.stop)
     steps.take("checkpoint", components.checkpointer.stop)
     _commit_all(components, steps)

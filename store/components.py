@@ -27,6 +27,7 @@ from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.index.index import KeyIndex
 from pocketmq.store.retention.retention import Retention
+from pocketmq.store.short_append import ShortAppend
 
 
 @dataclass(slots=True)
@@ -48,6 +49,7 @@ class StoreComponents:
     flush: FlushService
     commit: CommitService | None
     group_commit: GroupCommit | None
+    short: ShortAppend
     lock: FileLock | None = None
 
     @property
@@ -101,4 +103,5 @@ def build(environment: StoreEnvironment, memory: Memory) -> StoreComponents:
         group_commit=GroupCommit(log, clock, config.sync_flush_timeout, environment.log)
         if config.flush_disk_type == "SYNC_FLUSH"
         else None,
+        short=ShortAppend(log, dispatcher, index, environment.gate, clock, pool is not None),
     )

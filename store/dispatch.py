@@ -5,9 +5,9 @@ index and notifies waiting pulls; its watermark; the rebuild of the queues from 
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
@@ -33,8 +33,10 @@ class Dispatcher:
 
     ``dispatched_offset``: every record below it is in its consume queue (RocketMQ reputFromOffset). It only grows.
     ``feed`` is O(1) and does no I/O: groups that do not fit into the feed are read again from the log later.
-    ``passes`` counts. Callbacks in ``on_dispatched`` run in the thread of the pass (the worker's, or that of
-    ``dispatch_here``), once a pass, after the entries can be read. One pass runs at a time.
+    ``passes`` counts. Callbacks run in the thread of the pass (the worker's, or that of ``dispatch_here``), once a
+    pass, after the entries can be read: first those in ``on_shown``, then those in ``on_dispatched``. For short appends
+    ``on_shown`` is called at once, in the thread that appended, and ``on_dispatched`` some ms later. One pass runs at a
+    time.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Dispatcher:
         bytes_max: int = FEED_BYTES_MAX,
         log: EventLog | None = None,
     ) -> None:
+        self.on_shown: list[OnDispatched] = []
         self.on_dispatched: list[OnDispatched] = []
         self.dispatched_offset = 0
         self.passes = 0
@@ -67,6 +70,38 @@ class Dispatcher:
         follows. O(1), no I/O; any thread, one at a time.
         """
         self.feed_queue.offer(LogColumns(group))
+
+    def feed_columns(self, columns: LogColumns) -> None:
+        """Take the columns of short appends, in log order, and wake the worker. O(1), no I/O."""
+        self.feed_queue.offer(columns)
+        self.committed()
+
+    def show(
+        self, start: int, end: int, rows: Sequence[tuple[Any, int, int, int, int, int, bytes]], count: int
+    ) -> bool:
+        """Put the queue entries of records just appended at [start, end), in the thread that appended them; notify.
+
+        ``count`` rows: section (its ``queue`` is the consume queue), physical offset, size, tags code, queue offset...
+        Returns False when the dispatcher is behind or at work, or a queue cannot take its entry: the records must then
+        be fed. Never waits, does no I/O.
+        """
+        if self.dispatched_offset != start or not self._pass_lock.acquire(False):
+            return False
+        try:
+            if self.dispatched_offset != start or self._log_source.committed_offset < end:
+                return False
+            updates = self._queues.put_rows(rows, count)
+            if updates is None:
+                return False
+            self.dispatched_offset = end
+        finally:
+            self._pass_lock.release()
+        for callback in self.on_shown:
+            try:
+                callback(updates)
+            except Exception as error:
+                self._log.error("dispatch_callback_failed", error=repr(error))
+        return True
 
     def announce(self, end_offset: int) -> None:
         """Announce that the log has grown to ``end_offset`` without columns (a slave's raw append): they are read from
@@ -188,13 +223,18 @@ class Dispatcher:
                 for group in groups:
                     self._index.put_columns(group)
             if updates:
-                self._notify(updates)
+                self._notify(self.on_shown, updates)
+                self._notify(self.on_dispatched, updates)
             self.passes += 1
         self.dispatched_offset = end
         return bool(groups) and self.feed_queue.known_end > end
 
-    def _notify(self, updates: list[tuple[str, int, int]]) -> None:
-        for callback in self.on_dispatched:
+    def notify_dispatched(self, updates: list[tuple[str, int, int]]) -> None:
+        """Call ``on_dispatched`` for queues whose entries ``show`` has put."""
+        self._notify(self.on_dispatched, updates)
+
+    def _notify(self, callbacks: list[OnDispatched], updates: list[tuple[str, int, int]]) -> None:
+        for callback in callbacks:
             try:
                 callback(updates)
             except Exception as error:

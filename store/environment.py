@@ -3,7 +3,7 @@
 Lives here: ``StoreEnvironment``, built once by ``message_store`` and passed to the components that need most of it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
@@ -11,6 +11,7 @@ from pocketmq.common.runner import Runner
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.gate import SendGate
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,3 +25,4 @@ class StoreEnvironment:
     runner: Runner
     log: EventLog
     error_log: EventLog
+    gate: SendGate = field(default_factory=SendGate)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
-from pocketmq.common.record import KEYS, UNIQ_KEY
+from pocketmq.common.record import HOST_V6_BYTES, KEYS, UNIQ_KEY
 from pocketmq.common.record_codec import decode_record, record_size_at
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.runner import Runner, Supervisor, ThreadRunner
@@ -89,6 +89,8 @@ class MessageStore:
         self.index = components.index
         self.dispatcher = components.dispatcher
         self.retention = components.retention
+        self.gate = environment.gate
+        self.short = components.short
         self._group_commit = components.group_commit
         self._is_slave = config.broker_role == "SLAVE"
         self.replicas: Replicas | None = None
@@ -137,6 +139,7 @@ class MessageStore:
     @store_host.setter
     def store_host(self, host: bytes) -> None:
         self.log.store_host = host
+        self.log.is_v6 = len(host) == HOST_V6_BYTES
 
     @property
     def group_bytes_max(self) -> int:
@@ -166,6 +169,16 @@ class MessageStore:
             self.dispatcher.committed()
         return result
 
+    def is_refusing(self) -> bool:
+        """Return whether ``append`` refuses everything now. Any change of that changes the ``gate``."""
+        replicas = self.replicas
+        return (
+            self._is_slave
+            or self.log.is_refusing
+            or bool(self.retention.flags.bits)
+            or (replicas is not None and replicas.is_fenced)
+        )
+
     def start_at(self, offset: int) -> None:
         """Begin an empty log at ``offset``, a segment's first byte: for a slave whose master has nothing older.
 
@@ -194,6 +207,7 @@ class MessageStore:
                 self.log.commit()
             except StoreError:
                 pass  # logged already; committed records are shown
+        self.short.hand_on()
         dispatcher, end = self.dispatcher, self.log.committed_offset
         for _ in range(SHOW_PASSES_MAX):
             if dispatcher.dispatched_offset < end:
@@ -251,6 +265,11 @@ class MessageStore:
     def on_dispatched(self) -> list[Dispatched]:
         """Callbacks with [(topic, queue id, max offset)], once per dispatch pass."""
         return self.dispatcher.on_dispatched
+
+    @property
+    def on_shown(self) -> list[Dispatched]:
+        """Callbacks as in ``on_dispatched``, but at once also after short appends."""
+        return self.dispatcher.on_shown
 
     @property
     def appended_offset(self) -> int:

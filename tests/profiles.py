@@ -55,6 +55,11 @@ def examples(count: int, soak: int | None = None) -> settings:
     return settings(max_examples=count if profile() == "fast" else soak or in_proportion)
 
 
+def tries(fast: int, soak: int) -> int:
+    """Return how often a test tries something; mark such a test ``scaled``."""
+    return fast if profile() == "fast" else soak
+
+
 def lives(soak: int) -> range:
     """Return the seed offsets of a family of lives: eight, or ``soak``."""
     return range(LIVES if profile() == "fast" else soak)

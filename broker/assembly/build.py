@@ -47,6 +47,7 @@ from pocketmq.broker.request.pairs import Processors, build_request_table
 from pocketmq.broker.request.request_table import RequestTable
 from pocketmq.broker.request.request_task import Refusal, Task
 from pocketmq.broker.send.send_processor import SendProcessor
+from pocketmq.broker.send.short_path import ShortPath
 from pocketmq.broker.stats.topic_put_stats import TopicPutStats
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.plain_check import PlainRules
@@ -71,6 +72,7 @@ class Running:
     locks: LockManager
     replication: Replication
     transactions: TransactionService | None
+    short_path: ShortPath | None
     services: list[BrokerService] = field(default_factory=list)
 
 
@@ -180,22 +182,25 @@ def build(
     )
     retries = RetryTopics(topics, groups, locks.holds_any)
     replies = reply_processor(environment, store, clients, transactions.table, retries, topics_file)
+    planners = [
+        send_planner(environment, rules, store, delays, retries, transactions.table)
+        for _ in range(config.send_message_thread_pool_nums)
+    ]
+    times = environment.observation.send_times(store)
+    sends = SendProcessor(
+        store,
+        planners,
+        topics_file.persist,
+        answers,
+        environment.counters,
+        environment.refusals,
+        clock,
+        log,
+        times,
+        node.refusal,
+    )
     processors = Processors(
-        send=SendProcessor(
-            store,
-            [
-                send_planner(environment, rules, store, delays, retries, transactions.table)
-                for _ in range(config.send_message_thread_pool_nums)
-            ],
-            topics_file.persist,
-            answers,
-            environment.counters,
-            environment.refusals,
-            clock,
-            log,
-            environment.observation.send_times(store),
-            node.refusal,
-        ),
+        send=sends,
         pull=PullProcessor(
             config,
             store_config,
@@ -248,8 +253,26 @@ def build(
     table = build_request_table(
         config, processors, runner=environment.runner, answers=answers, clock=clock, log=log, on_refused=on_refused
     )
+    short_path: ShortPath | None = None
+    if config.short_path_enable and not replication.role.is_slave:
+        send_pair = table.executor("SendMessageThread")
+        short_path = send_pair.short = ShortPath(
+            store,
+            sends,
+            send_pair,
+            [planner.checks for planner in planners],
+            topics,
+            rules,
+            server.scratch,
+            answers,
+            environment.counters,
+            clock,
+            node.refusal,
+            times,
+            server.read_times,
+        )
     pulls.use_executor(table.executor("PullMessageThread"))
-    store.on_dispatched.append(pulls.news)
+    store.on_shown.append(pulls.news)
     fast_failure = FastFailure(
         table.executors(), table.executor("SendMessageThread"), store, clock, environment.refusals
     )
@@ -289,5 +312,6 @@ def build(
         locks,
         replication,
         transactions.service,
+        short_path,
         [service for service in services if service is not None],
     )

@@ -100,6 +100,7 @@ class HaNode:
             self.was_fenced(FencedBy(epoch, owner, address))
         else:  # not newer than our own, yet the name server knows another one: two masters of one name
             self._fenced_by = FencedBy(epoch, owner, address)
+            self._store.gate.changed()
             self._log_fence(self._fenced_by)
         return True
 
@@ -107,6 +108,7 @@ class HaNode:
         """Note that the HA service was fenced, by a slave or by ``fence``. Any thread."""
         if self._fenced_by is None:
             self._fenced_by = fenced_by
+            self._store.gate.changed()
             self._log_fence(fenced_by)
 
     def _log_fence(self, fenced_by: FencedBy) -> None:
@@ -135,6 +137,7 @@ class HaNode:
         so that no crash of a client keeps a master silent."""
         hold_ms = min(max(0, hold_ms), HOLD_MS_MAX)
         self._held_until_ns = self._clock.monotonic_ns() + hold_ms * 1_000_000 if hold_ms else 0
+        self._store.gate.changed()
         self._log.warning("sends_held", hold_ms=hold_ms)
         return self._store.committed_offset
 

@@ -26,6 +26,8 @@ from pocketmq.common.runner import Runner, Worker
 
 FOLLOW_UP_AFTER_MS: Final = 0.1
 FOLLOW_UP_WAIT_NS_MAX: Final = 1_000_000
+SETTLE_AFTER_MS: Final = 5.0
+"""How long a short server's rest may wait when nothing else is served."""
 SLOW_DRAIN_NS: Final = 20_000_000
 """A drain above this is slow, for a pair without a maximum wait: its second worker should get a share."""
 _LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
@@ -42,6 +44,21 @@ class Processor(Protocol):
 
     def process(self, drain: Drain) -> None:
         """Serve every task of ``drain`` and settle it. Worker thread; may block on the store."""
+        ...
+
+
+class ShortServer(Protocol):
+    """Serves tasks that were checked before they were queued, with fewer steps than a processor."""
+
+    unsettled: bool
+    """Whether ``settle`` has something to do."""
+
+    def serve(self, tasks: list[Task]) -> list[Task]:
+        """Serve and settle the tasks at the head that are its own; return the others, in order, for the processor."""
+        ...
+
+    def settle(self) -> None:
+        """Do what ``serve`` has left for later."""
         ...
 
 
@@ -122,6 +139,8 @@ class DrainExecutor:
     interpreter to write them: work that starts at once would take it from the loop (measured: answers 40 µs later)."""
     on_refused: Callable[[Task, Refusal], None] | None = None
     """Called, in a worker, with each request that ``processor`` refuses."""
+    short: ShortServer | None = field(init=False, default=None)
+    """Gets each drain before the processor; set before the first offer."""
     _follow_up_since_ns: int = field(init=False, default=0)
     adaptive: AdaptiveDrain = field(init=False)
     queue: SweepableQueue[Task] = field(init=False)
@@ -147,6 +166,8 @@ class DrainExecutor:
             for index in range(self.threads):
                 name = f"{self.name}-{index}" if self.threads > 1 else self.name
                 self._workers.append(self.runner.start(name, self._step_of(index), first_after_ms=None))
+            if self.threads == 1:
+                self.queue.wake = self._workers[0].wake  # a call less for each task
         if self.queue.offer(task):
             return True
         self.refused += 1
@@ -166,20 +187,23 @@ class DrainExecutor:
             worker.wake()
 
     def _step_of(self, index: int) -> Callable[[], float | None]:
-        busy = self._busy
+        busy, waiting = self._busy, self.queue.tasks
 
         def step() -> float | None:
             busy[index] = True
             try:
-                if self._follow_up_since_ns and not self.queue:
-                    self._run_follow_up()
-                while self._drain_once():
+                if not waiting:
+                    self._run_what_is_due()
+                while waiting and self._drain_once():
                     pass
             finally:
                 busy[index] = False
-            if self._follow_up_since_ns and not self.queue:
-                return FOLLOW_UP_AFTER_MS
-            return 0 if self.queue else None  # a task offered after the last check found this worker marked busy
+            if not waiting:
+                if self._follow_up_since_ns:
+                    return FOLLOW_UP_AFTER_MS
+                if self.short is not None and self.short.unsettled:
+                    return SETTLE_AFTER_MS
+            return 0 if waiting else None  # a task offered after the last check found this worker marked busy
 
         return step
 
@@ -189,6 +213,15 @@ class DrainExecutor:
         tasks = self.queue.drain(adaptive.count, adaptive.size_bytes_max)
         if not tasks:
             return False
+        if self.short is not None:
+            try:
+                tasks = self.short.serve(tasks)
+            except Exception as error:
+                self._answer_short_error(tasks, error)
+                return True
+            if not tasks:
+                self.drains += 1
+                return True
         started_ns = self.clock.monotonic_ns()
         drain = Drain(tasks, self.on_refused)
         try:
@@ -217,6 +250,21 @@ class DrainExecutor:
             elif started_ns + took_ns - self._follow_up_since_ns > FOLLOW_UP_WAIT_NS_MAX:
                 self._run_follow_up()
         return True
+
+    def _answer_short_error(self, tasks: list[Task], error: Exception) -> None:
+        drain = Drain([task for task in tasks if not task.settled], self.on_refused)
+        self._answer_error(drain, error)
+        self.answers.post(drain.answers)
+
+    def _run_what_is_due(self) -> None:
+        """Run the work that drains have left. Errors are logged."""
+        if self._follow_up_since_ns:
+            self._run_follow_up()
+        if self.short is not None and self.short.unsettled:
+            try:
+                self.short.settle()
+            except Exception as error:
+                self.log.error("settle_failed", pair=self.name, error=refusal_of(error).remark)
 
     def _run_follow_up(self) -> None:
         assert self.follow_up is not None
@@ -257,8 +305,8 @@ class DrainExecutor:
             ended = worker.stop(left_s) and ended
         while ended and self.clock.monotonic_ns() < deadline_ns and self._drain_once():
             pass
-        if ended and self._follow_up_since_ns:
-            self._run_follow_up()
+        if ended:
+            self._run_what_is_due()
         self.refuse(self.queue.close(), lambda task: SHUTTING_DOWN)
         if not ended:
             self.log.error("worker_hangs", pair=self.name)

@@ -5,8 +5,10 @@ took together, with their answers and stage times), and the way of answers to th
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from pocketmq.broker.stats.stage_times import STAGE_COUNT, RequestTiming
 from pocketmq.common import refusals
@@ -25,12 +27,12 @@ Buffers = list[Buffer]
 Answer = tuple[Connection, Buffers]
 
 
-@dataclass(slots=True, eq=False)
-class Task:
+class Task(msgspec.Struct, eq=False):
     """A request that waits for its processor, or is in it.
 
     ``created_ns`` is monotonic; ``size_bytes`` is its memory. ``settled`` is True once it has its answer, or an owner
-    outside the drain (a held pull, a send that waits for the flush). ``context`` belongs to the processor.
+    outside the drain (a held pull, a send that waits for the flush). ``context`` belongs to the processor. A struct,
+    because one is made for each request.
     """
 
     connection: Connection
@@ -38,7 +40,7 @@ class Task:
     created_ns: int
     size_bytes: int
     context: Any = None
-    settled: bool = field(init=False, default=False)
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,18 +31,19 @@ class SweepableQueue(Generic[TaskT]):
     only, never over I/O, a callback or the wake-up: about 0.2 ms at most, when a drain takes 4,096 tasks.
     """
 
-    __slots__ = ("_closed", "_lock", "_size_bytes", "_tasks", "_wake", "count_max", "size_bytes_max")
+    __slots__ = ("_closed", "_lock", "_size_bytes", "count_max", "size_bytes_max", "tasks", "wake")
 
     def __init__(self, count_max: int, size_bytes_max: int, wake: Callable[[], None] | None = None) -> None:
+        """``wake`` is called after each task that was queued."""
         assert count_max >= 1
         assert size_bytes_max >= 1
         self.count_max = count_max
         self.size_bytes_max = size_bytes_max
-        self._tasks: deque[TaskT] = deque()
+        self.tasks: deque[TaskT] = deque()
         self._size_bytes = 0
         self._closed = False
         self._lock = threading.Lock()
-        self._wake = wake
+        self.wake = wake
 
     def offer(self, task: TaskT) -> bool:
         """Queue ``task`` and return True, or return False at once when the queue is full or closed; never wait.
@@ -50,33 +51,33 @@ class SweepableQueue(Generic[TaskT]):
         An empty queue accepts a task larger than ``size_bytes_max``: otherwise it could never be served.
         """
         with self._lock:
-            tasks = self._tasks
+            tasks = self.tasks
             size_bytes = self._size_bytes + task.size_bytes
             if self._closed or len(tasks) >= self.count_max or (size_bytes > self.size_bytes_max and tasks):
                 return False
             tasks.append(task)
             self._size_bytes = size_bytes
-        if self._wake is not None:
-            self._wake()
+        if self.wake is not None:
+            self.wake()
         return True
 
     def drain(self, count_max: int, size_bytes_max: int) -> list[TaskT]:
         """Remove and return the oldest tasks, at most ``count_max`` of them and ``size_bytes_max`` bytes, but at least
         one."""
         with self._lock:
-            tasks = self._tasks
+            tasks = self.tasks
             if not tasks:
                 return []
-            popleft = tasks.popleft
-            task = popleft()
+            task = tasks.popleft()
             taken_bytes = task.size_bytes
             drained = [task]
-            for _ in range(min(count_max - 1, len(tasks))):
-                size_bytes = taken_bytes + tasks[0].size_bytes
-                if size_bytes > size_bytes_max:
-                    break
-                taken_bytes = size_bytes
-                drained.append(popleft())
+            if tasks:
+                for _ in range(min(count_max - 1, len(tasks))):
+                    size_bytes = taken_bytes + tasks[0].size_bytes
+                    if size_bytes > size_bytes_max:
+                        break
+                    taken_bytes = size_bytes
+                    drained.append(tasks.popleft())
             self._size_bytes -= taken_bytes
             return drained
 
@@ -89,7 +90,7 @@ class SweepableQueue(Generic[TaskT]):
         created_ns_max = now_ns - int(limit_ms * 1_000_000)
         expired: list[TaskT] = []
         with self._lock:
-            tasks = self._tasks
+            tasks = self.tasks
             while tasks and tasks[0].created_ns <= created_ns_max and len(expired) < count_max:
                 task = tasks.popleft()
                 self._size_bytes -= task.size_bytes
@@ -99,8 +100,8 @@ class SweepableQueue(Generic[TaskT]):
     def clear(self) -> list[TaskT]:
         """Remove and return all waiting tasks."""
         with self._lock:
-            rest = list(self._tasks)
-            self._tasks.clear()
+            rest = list(self.tasks)
+            self.tasks.clear()
             self._size_bytes = 0
         return rest
 
@@ -111,7 +112,7 @@ class SweepableQueue(Generic[TaskT]):
         return self.clear()
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return len(self.tasks)
 
     @property
     def size_bytes(self) -> int:
@@ -121,4 +122,4 @@ class SweepableQueue(Generic[TaskT]):
     def head_wait_ms(self, now_ns: int) -> int:
         """Return how long the oldest task has waited, in ms; 0 for an empty queue (RocketMQ's "slow time")."""
         with self._lock:
-            return (now_ns - self._tasks[0].created_ns) // 1_000_000 if self._tasks else 0
+            return (now_ns - self.tasks[0].created_ns) // 1_000_000 if self.tasks else 0

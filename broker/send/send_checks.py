@@ -92,10 +92,16 @@ class SendChecks:
             return refused(Cause.BAD_REQUEST, refusals.SEND_QUEUE_ILLEGAL, queue_id, topic, queue_nums)
         if len(self._open) >= OPEN_MAX:
             self._open.clear()
-        self._open[topic] = (config, queue_nums)
-        self._unsure.append(topic)
+        self._unsure.append(topic)  # first: another thread that finds the topic open also finds it unsure
         self.is_unsure = True
+        self._open[topic] = (config, queue_nums)
         return config
+
+    def opened(self, topic: str) -> tuple[TopicConfig, int] | None:
+        """Return a topic that passed every check and is on disk, and its number of queues; None for any other. Any
+        thread."""
+        known = self._open.get(topic)
+        return None if known is None or topic in self._unsure else known
 
     def _create(self, topic: str, default_topic: str, client_queue_nums: int) -> TopicConfig | Refusal:
         try:

@@ -125,6 +125,10 @@ class SendProcessor:
         for batch in batches:
             if batch.stored is not None:
                 batch.stored(result)
+        self.acknowledge(sends, result, put_timing)
+
+    def acknowledge(self, sends: list[PlannedSend], result: AppendResult, put_timing: PutTiming) -> None:
+        """Answer stored ``sends`` when they are as safe as the settings demand: now, or later in another thread."""
         waiting = [send for send in sends if send.wait]
         others = [send for send in sends if not send.wait] if len(waiting) < len(sends) else []
         for chosen, wait in ((others, False), (waiting, True)):

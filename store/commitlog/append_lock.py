@@ -21,14 +21,15 @@ _SLOTS: Final = 6
 
 
 class AppendLock:
-    """A mutex used only by ``with``, so that its marker is set and reset in one place, even after an exception.
+    """A mutex whose marker is set and reset together with it, even after an exception.
 
     ``with lock`` is for appends: it raises ``PageCacheBusy`` when the present holder has had the lock for more than
     ``busy_limit_ms``, before the wait or during it. ``with lock.patient`` waits as long as it takes.
 
     ``held_since_ns``: monotonic time at which the present holder entered, 0 when free; for the holder, its own start.
     Totals count finished holds, ``busy_episodes`` those longer than the limit, ``busy_refusals`` the waiters that gave
-    up. Only the two ways in ever wait.
+    up. Only the ways in ever wait. ``enter_at`` and ``leave_at`` are ``with lock`` for a caller that has
+    just read the time anyway.
     """
 
     __slots__ = (
@@ -76,6 +77,30 @@ class AppendLock:
             raise
         return self
 
+    def enter_at(self, now_ns: int) -> None:
+        """Enter as ``with`` does, at a time just read by the caller; ``leave_at`` must follow in a ``finally``."""
+        if not self._lock.acquire(False):
+            self._wait()
+            now_ns = self._monotonic_ns()
+        self.held_since_ns = now_ns
+
+    def leave_at(self, now_ns: int) -> None:
+        """Leave, at a time just read by the caller."""
+        since_ns = self.held_since_ns
+        self.held_since_ns = 0
+        try:
+            held_ns = now_ns - since_ns
+            self.held_ns_total += held_ns
+            self.holds += 1
+            if now_ns >= self._slot_end_ns:
+                self._turn_to(now_ns // _SLOT_NS)
+            if held_ns > self._longest_now_ns:
+                self._longest_now_ns = held_ns
+            if held_ns > self._limit_ns:
+                self.busy_episodes += 1
+        finally:
+            self._lock.release()
+
     def enter_patiently(self) -> None:
         """Enter, however long it takes; for ``patient`` only."""
         self._lock.acquire()
@@ -108,23 +133,13 @@ class AppendLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        since_ns = self.held_since_ns
-        self.held_since_ns = 0
         try:
             now_ns = self._monotonic_ns()
-            held_ns = now_ns - since_ns
-            self.held_ns_total += held_ns
-            self.holds += 1
-            if now_ns >= self._slot_end_ns:
-                self._turn_to(now_ns // _SLOT_NS)
-            if held_ns > self._longest_now_ns:
-                self._longest_now_ns = held_ns
-                if held_ns > self._limit_ns:
-                    self.busy_episodes += 1
-            elif held_ns > self._limit_ns:
-                self.busy_episodes += 1
-        finally:
+        except BaseException:
+            self.held_since_ns = 0
             self._lock.release()
+            raise
+        self.leave_at(now_ns)
 
     def _turn_to(self, slot: int) -> None:
         self._longest_ns[self._slot % _SLOTS] = self._longest_now_ns

@@ -4,7 +4,7 @@ Lives here: ``CommitLog``: the order of an append, times of records, the three w
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -66,6 +66,11 @@ class CommitLog:
         self.segment_bytes = config.mapped_file_size_commit_log
         self.group_bytes_max = config.group_bytes_max
         self.store_host = bytes(8)
+        self.is_v6 = False
+        """Whether the hosts in its records have 20 bytes."""
+        self.gate = environment.gate
+        self.before_wide: Callable[[], None] | None = None
+        """Called under the append lock before a group is appended: short appends hand on what they have collected."""
         self.on_appended: Callable[[RecordGroup], None] | None = None
         """Called under the append lock, in log order, with every group (offsets filled). Must be quick and never raise.
         """
@@ -96,8 +101,8 @@ class CommitLog:
         self._pool = pool
         self._log = environment.log
         self._error_log = environment.error_log
-        self._queue_offsets = QueueOffsets(next_offset)
-        self._writer = LogWriter(segments, allocator, config.is_mapped, self._error_log)
+        self.queue_offsets = QueueOffsets(next_offset)
+        self.writer = LogWriter(segments, allocator, config.is_mapped, self._error_log)
         self._commit_lock = threading.Lock()  # held over I/O, never together with the append lock
         self._watermark_lock = threading.Lock()  # never held over I/O
         self._committed_timestamp = 0
@@ -114,25 +119,27 @@ class CommitLog:
         self.last_store_timestamp = self._committed_timestamp = last_store_timestamp
         self.last_group_offset = last_group_offset
         self.commit_failed_by = None
-        self._writer.open_at(end_offset)
+        self.writer.open_at(end_offset)
 
     def accept(self) -> None:
         """Accept appends from now on."""
         self._is_open = True
+        self.gate.changed()
 
     def refuse(self) -> None:
         """Refuse appends from now on; returns when none is under way."""
         with self.lock.patient:
             self._is_open = False
+            self.gate.changed()
 
     def leaves_nothing(self) -> bool:
         """Return, before ``close``, whether the files hold no remains of failed appends beyond the end."""
-        return self._writer.leaves_nothing
+        return self.writer.leaves_nothing
 
     def close(self) -> None:
         """Close the files. Flush first."""
         self.refuse()
-        self._writer.active = None
+        self.writer.active = None
         self._segments.close()
 
     @property
@@ -203,11 +210,13 @@ class CommitLog:
             raise self._fence_error()
         if self.commit_failed_by is not None:
             raise self._commit_error()
+        if self.before_wide is not None:
+            self.before_wide()
         size_bytes = len(group.buffer)
         start = self.appended_offset
-        writer = self._writer
+        writer = self.writer
         segment, following, split, head_bytes = writer.place(group, start)
-        queue_offsets, firsts, moved = self._queue_offsets.assign(group)
+        queue_offsets, firsts, moved = self.queue_offsets.assign(group)
         physical_offsets = group.starts + start
         end = start + size_bytes
         if following is not None:
@@ -227,10 +236,10 @@ class CommitLog:
         group.queue_offsets = queue_offsets
         group.physical_offsets = physical_offsets
         group.store_timestamp = store_timestamp
-        self._queue_offsets.move(moved)
+        self.queue_offsets.move(moved)
         self.last_store_timestamp = store_timestamp
         self.last_group_offset = pieces[-1][0]
-        self._advance(end, is_buffered)
+        self.advance(end, is_buffered)
         if self.on_appended is not None:
             self.on_appended(group)
         return firsts, split, pieces
@@ -248,34 +257,45 @@ class CommitLog:
             if self.fenced_by is not None:
                 raise self._fence_error()
             assert offset == self.appended_offset
-            segment = self._writer.segment_at(offset)
-            self._writer.store(segment, offset, data)
+            segment = self.writer.segment_at(offset)
+            self.writer.store(segment, offset, data)
             if store_timestamp:
                 self.last_store_timestamp = max(store_timestamp, self.last_store_timestamp)
                 self.last_group_offset = offset
-            self._advance(end_offset, segment.is_buffered)
+            self.advance(end_offset, segment.is_buffered)
             if end_offset == segment.end_offset:
-                self._writer.active = None  # it is full, and the next flush seals it
+                self.writer.active = None  # it is full, and the next flush seals it
         self._tell_appended([(offset, data)] if store_timestamp else [], end_offset)
 
-    def _tell_appended(self, pieces: list[tuple[int, Bytes]], end: int) -> None:
+    def _tell_appended(self, pieces: Sequence[tuple[int, Bytes | memoryview | bytes]], end: int) -> None:
         """Record the checksums of the appended pieces, notify the followers of the watermarks."""
         if self._checksums is not None:
             note = self._checksums if self._held is None or self.committed_offset >= end else self._held
             for offset, data in pieces:
-                note.add(offset, len(data), crc32(data.data))
+                note.add(offset, len(data), crc32(data))
         if self.committed_offset >= end:
             for callback in self.on_committed:
                 callback()
         elif self.on_buffered is not None:
             self.on_buffered()
 
+    def note_checksum(self, start: int, size_bytes: int, crc: int) -> None:
+        """Record the checksum of short appends that lie back to back within one segment."""
+        if self._checksums is not None:
+            committed = self._held is None or self.committed_offset >= start + size_bytes
+            (self._checksums if committed else self._held).add(start, size_bytes, crc)  # type: ignore[union-attr]
+
+    @property
+    def is_refusing(self) -> bool:
+        """Whether every append is refused now: the log is closed, fenced, or its buffers cannot be written."""
+        return not self._is_open or self.fenced_by is not None or self.commit_failed_by is not None
+
     def start_at(self, offset: int) -> None:
         """Begin a log without bytes at ``offset``, a segment's first byte. Raises ``StoreError``."""
         assert offset % self.segment_bytes == 0
         with self._flush_lock, self.lock.patient:
             assert self.has_no_segment or self.appended_offset == self.min_offset, "only an empty log may move"
-            self._writer.start_at(offset)
+            self.writer.start_at(offset)
             self.appended_offset = self.committed_offset = self.flushed_offset = self.last_group_offset = offset
 
     def _tell_long_hold(self, group: RecordGroup, times: PutTimes) -> None:
@@ -287,8 +307,9 @@ class CommitLog:
             size_bytes=len(group.buffer),
         )
 
-    def _advance(self, end: int, is_buffered: bool) -> None:
-        """Move the appended watermark and, unless some bytes are in a write buffer, the committed one."""
+    def advance(self, end: int, is_buffered: bool) -> None:
+        """Move the appended watermark and, unless some bytes are in a write buffer, the committed one. Under the append
+        lock."""
         before = self.appended_offset
         assert end > before
         assert self.flushed_offset <= self.committed_offset <= before
@@ -297,19 +318,24 @@ class CommitLog:
             self.committed_offset = end
         elif not is_buffered and self.committed_offset == before:
             self._advance_committed(end, self.last_store_timestamp)
-        self._writer.prepare_ahead(before, end)
+        writer = self.writer
+        active = writer.active
+        assert active is not None
+        if before < active.base_offset + writer.prepare_at_bytes <= end:
+            writer.prepare_next()
 
     def forget_queues(self, topic: str, remove: Callable[[int], None]) -> None:
         """Restart the queues of a deleted topic; ``remove(end_offset)`` removes its consume queues while appends are
         blocked.
         """
         with self.lock.patient:
+            self.gate.changed()
             remove(self.appended_offset)
-            self._queue_offsets.forget(topic)
+            self.queue_offsets.forget(topic)
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that the next record of a queue gets."""
-        return self._queue_offsets.next(topic, queue_id)
+        return self.queue_offsets.next(topic, queue_id)
 
     # ---- commit
 
@@ -330,6 +356,7 @@ class CommitLog:
                     self._commit_one(end, store_timestamp)
                 if self.commit_failed_by is not None:
                     self.commit_failed_by = None
+                    self.gate.changed()
                     self._log.info("commit_works_again", committed_offset=end)
         finally:
             committed = self.committed_offset
@@ -354,6 +381,7 @@ class CommitLog:
                     "commit_failed", error=str(error), committed_offset=start, appended_offset=self.appended_offset
                 )
             self.commit_failed_by = error
+            self.gate.changed()
             raise
         self._advance_committed(end, store_timestamp)
         if end == segment.end_offset:
@@ -400,7 +428,7 @@ class CommitLog:
                 return end
             begin_ns = self._clock.monotonic_ns()
             try:
-                names_unsynced, self._writer.names_unsynced = self._writer.names_unsynced, False
+                names_unsynced, self.writer.names_unsynced = self.writer.names_unsynced, False
                 parts = self._segments.between(start, end)
                 for segment in parts:
                     segment.sync()
@@ -435,6 +463,7 @@ class CommitLog:
     def _fence(self, error: StoreError) -> None:
         if self.fenced_by is None:
             self.fenced_by = error
+            self.gate.changed()
             self._error_log.error(
                 "log_fenced",
                 error=str(error),

@@ -99,6 +99,36 @@ class LogColumns:
         if self.keys is not None or self.other_uniq_keys:
             self.cost_bytes += group.buffer.nbytes  # keys are at most as long as the records that hold them
 
+    @classmethod
+    def of_rows(
+        cls,
+        sections: Sequence[GroupSection],
+        *,
+        physical_offsets: NDArray[np.int64],
+        queue_offsets: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        tags_codes: NDArray[np.int64],
+        store_timestamps: NDArray[np.int64],
+        uniq_keys: NDArray[np.uint8],
+    ) -> "LogColumns":
+        """Return the columns of plain records, back to back in the log, that were appended one by one."""
+        columns = cls.__new__(cls)
+        columns.physical_offsets = physical_offsets
+        columns.queue_offsets = queue_offsets
+        columns.sizes = sizes
+        columns.tags_codes = tags_codes
+        columns.sections = sections
+        columns.uniq_keys = uniq_keys
+        columns.keys = columns.indexed = columns.in_queue = None
+        columns.other_uniq_keys = {}
+        columns.store_timestamp = int(store_timestamps[-1])
+        columns.store_timestamps = store_timestamps
+        columns.count = len(physical_offsets)
+        columns.start = int(physical_offsets[0])
+        columns.end = int(physical_offsets[-1]) + int(sizes[-1])
+        columns.cost_bytes = _GROUP_BYTES + columns.count * _ROW_BYTES
+        return columns
+
     def timestamps(self) -> NDArray[np.int64]:
         """Return the store time of each row in ms."""
         if self.store_timestamps is None:

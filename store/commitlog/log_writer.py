@@ -29,6 +29,7 @@ class LogWriter:
 
     ``active``: the segment that holds the end of the log, open; None while there is none.
     ``names_unsynced``: a segment was added since the owner last synced the directory and reset this flag.
+    ``unclean``: ranges beyond the end that a failed append has left, to be zeroed before anything else is stored.
     """
 
     def __init__(self, segments: SegmentQueue, allocator: SegmentAllocator, mapped: bool, error_log: EventLog) -> None:
@@ -39,8 +40,8 @@ class LogWriter:
         self._allocator = allocator
         self._mapped = mapped
         self._error_log = error_log
-        self._unclean: list[tuple[Segment, int, int]] = []
-        self._prepare_at_bytes = segments.segment_bytes // PREPARE_AT_FRACTION
+        self.unclean: list[tuple[Segment, int, int]] = []
+        self.prepare_at_bytes = segments.segment_bytes // PREPARE_AT_FRACTION
 
     def open_at(self, end_offset: int) -> None:
         """Continue at ``end_offset``."""
@@ -51,15 +52,13 @@ class LogWriter:
         self.active = active
         if active is None:
             self._allocator.request(end_offset)
-        elif end_offset - active.base_offset >= self._prepare_at_bytes:
+        elif end_offset - active.base_offset >= self.prepare_at_bytes:
             self._allocator.request(active.end_offset)
 
-    def prepare_ahead(self, before: int, end: int) -> None:
-        """Request the next segment if the step from ``before`` to ``end`` crosses the threshold."""
-        active = self.active
-        assert active is not None
-        if before < active.base_offset + self._prepare_at_bytes <= end:
-            self._allocator.request(active.end_offset)
+    def prepare_next(self) -> None:
+        """Request the next segment; called when an append has crossed ``prepare_at_bytes`` of the active one."""
+        assert self.active is not None
+        self._allocator.request(self.active.end_offset)
 
     def place(self, group: RecordGroup, start: int) -> tuple[Segment, Segment | None, int, int]:
         """Find room for a group at ``start``, the end of the log. Raises the errors of making a segment.
@@ -68,7 +67,7 @@ class LogWriter:
         records still go into the first, their bytes).
         """
         segment = self.active or self._take_segment(start)
-        if self._unclean:
+        if self.unclean:
             self._clean_up()
         left = segment.end_offset - start
         if len(group.buffer) + BLANK_BYTES_MIN <= left:
@@ -87,14 +86,14 @@ class LogWriter:
         if segment is None or start == segment.end_offset:
             segment = self._segments.find(start) or self._take_segment(start)
             self.active = segment
-        if self._unclean:
+        if self.unclean:
             self._clean_up()
         return segment
 
     def start_at(self, offset: int) -> None:
         """Make the first segment of an empty log begin at ``offset``."""
         self.active = None
-        self._unclean.clear()
+        self.unclean.clear()
         while len(self._segments):  # never a gap: the next start would refuse it
             self._segments.remove_last()
         self._allocator.discard_ready()
@@ -102,13 +101,13 @@ class LogWriter:
 
     def store(self, segment: Segment, start: int, *parts: Bytes) -> None:
         """Store ``parts`` back to back; after an error, which no buffer raises, nothing of them is left."""
-        position = at = start - segment.base_offset
+        at = start - segment.base_offset
         try:
             for part in parts:
                 segment.store(at, part)
                 at += len(part)
         except StoreError:
-            self._leave_nothing(segment, position, sum(map(len, parts)))
+            self.leave_nothing(segment, start, sum(map(len, parts)))
             raise
 
     def store_split(
@@ -134,15 +133,16 @@ class LogWriter:
                     part.commit(max(0, committed_offset - part.base_offset), part.size_bytes)
             self.store(following, following.base_offset, tail)
         except StoreError:
-            self._leave_nothing(segment, start - segment.base_offset, head_bytes + BLANK_BYTES_MIN)
+            self.leave_nothing(segment, start, head_bytes + BLANK_BYTES_MIN)
             raise
         self.active = following
         pieces = [(following.base_offset, tail)]
         return [(start, head), *pieces] if head_bytes else pieces
 
-    def _leave_nothing(self, segment: Segment, position: int, length: int) -> None:
+    def leave_nothing(self, segment: Segment, start: int, length: int) -> None:
         """Zero the remains of a failed write beyond the end: after a crash they could be taken for records."""
-        self._unclean.append((segment, position, length))
+        position = start - segment.base_offset
+        self.unclean.append((segment, position, length))
         try:
             self._clean_up()
         except StoreError as error:  # the disk is still sick; the next append tries again before it stores
@@ -158,10 +158,10 @@ class LogWriter:
         return True
 
     def _clean_up(self) -> None:
-        while self._unclean:
-            segment, position, length = self._unclean[-1]
+        while self.unclean:
+            segment, position, length = self.unclean[-1]
             segment.zero(position, length)
-            self._unclean.pop()
+            self.unclean.pop()
 
     def _take_segment(self, base_offset: int) -> Segment:
         segment = self._allocator.take(base_offset)

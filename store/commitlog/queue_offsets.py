@@ -23,7 +23,8 @@ class QueueOffsets:
 
     def __init__(self, next_offset: NextOffset) -> None:
         self._next_offset = next_offset
-        self._known: Moved = {}
+        self.known: Moved = {}
+        """The queues that were appended to; to be changed under the append lock only."""
 
     def assign(self, group: RecordGroup) -> tuple[Int64s, list[int], Moved]:
         """Return the queue offset of each record, the first of each section, and the argument for ``move`` once the
@@ -32,7 +33,7 @@ class QueueOffsets:
         A record that enters no queue has offset 0 and moves nothing (RocketMQ CommitLog: PREPARED and ROLLBACK).
         """
         moved: Moved = {}
-        known = self._known
+        known = self.known
         sections = group.sections
         in_queue = group.in_queue
         firsts: list[int] = []
@@ -63,14 +64,14 @@ class QueueOffsets:
 
     def move(self, moved: Moved) -> None:
         """Continue after a stored group."""
-        self._known.update(moved)
+        self.known.update(moved)
 
     def forget(self, topic: str) -> None:
         """Forget the queues of a topic: their next offsets are looked up again."""
-        for key in [key for key in self._known if key[0] == topic]:
-            del self._known[key]
+        for key in [key for key in self.known if key[0] == topic]:
+            del self.known[key]
 
     def next(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that the next record of a queue gets."""
-        known = self._known.get((topic, queue_id))
+        known = self.known.get((topic, queue_id))
         return self._next_offset(topic, queue_id) if known is None else known

@@ -111,23 +111,24 @@ class Segment:
         """Store ``data`` at ``position``: copied into the buffer or map, or written; only large data is copied into a
         map, after which its head is written. After an error any part may be there, but in a buffer none of it counts.
         """
-        assert position + len(data) <= self.size_bytes
+        size_bytes = data.nbytes if type(data) is memoryview else len(data)
+        end = position + size_bytes
+        assert end <= self.size_bytes
         buffer = self._buffer
         if buffer is not None:
             assert position <= self.buffered_end, "a gap in a write buffer would show what it held before"
-            end = position + len(data)
             buffer.array[position:end] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
             self.buffered_end = end
         elif self._map is not None:
             assert self._append_file is not None
-            if len(data) <= WRITTEN_WHOLE_BYTES_MAX or PAGE_BYTES - 8 < position % PAGE_BYTES < PAGE_BYTES - 4:
+            if size_bytes <= WRITTEN_WHOLE_BYTES_MAX or PAGE_BYTES - 8 < position % PAGE_BYTES < PAGE_BYTES - 4:
                 self._append_file.write_at(position, data)
                 return
             # The first eight bytes last: a zero magic means that no group was finished (``torn_tail``). A kill can cut
             # a write at the end of a page; half a magic would not be zero, so a group whose magic spans two pages is
             # written above.
             rest = data[HEAD_BYTES:]
-            assert len(rest) > GIL_HELD_COPY_BYTES_MAX
+            assert size_bytes - HEAD_BYTES > GIL_HELD_COPY_BYTES_MAX
             self._map.store(position + HEAD_BYTES, rest)
             self._append_file.write_at(position, bytes(data[:HEAD_BYTES]))
         else:

@@ -11,6 +11,7 @@ An entry never written is zero (its size is). A queue whose first file begins be
 front with blanks: offset 0, size 2^31 - 1, tags code 0.
 """
 
+import struct
 import threading
 from collections.abc import Iterator
 from typing import Final
@@ -24,6 +25,7 @@ from pocketmq.store.errors import CorruptStore
 
 ENTRY: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 ENTRY_BYTES: Final = 20
+_pack_entry: Final = struct.Struct(">qiq").pack_into
 BLANK_SIZE: Final = 0x7FFF_FFFF
 """Size of a padding entry (RocketMQ ConsumeQueue.fillPreBlank)."""
 TAIL_ENTRIES_MIN: Final = 64
@@ -151,6 +153,21 @@ class ConsumeQueue:
             self._append(max_offset, packed)
             self._used = True
         return len(packed) // ENTRY_BYTES
+
+    def put_one(self, offset: int, position: int, size: int, tags_code: int) -> bool:
+        """Put the entry of one record if it comes next in this queue; return whether it did. Does no I/O."""
+        with self._lock:
+            if offset != self.max_offset or self.removed:
+                return False
+            first, tail = self._tail
+            at = (offset - first) * ENTRY_BYTES
+            if at + ENTRY_BYTES > tail.size:
+                first, tail = self._grow(first, tail, at, ENTRY_BYTES)
+                at = (offset - first) * ENTRY_BYTES
+            _pack_entry(tail.data, at, position, size, tags_code)
+            self.max_offset = offset + 1  # last: a reader that sees it sees the bytes
+            self._used = True
+        return True
 
     def _append(self, max_offset: int, packed: Bytes) -> None:
         first, tail = self._tail

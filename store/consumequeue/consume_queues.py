@@ -6,8 +6,8 @@ worker that writes dirty queues, the budget of their memory.
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -244,6 +244,36 @@ class ConsumeQueues:
             self._mark_dirty(touched, put)
         return [(queue.topic, queue.queue_id, queue.max_offset) for queue in touched]
 
+    def put_rows(
+        self, rows: Sequence[tuple[Any, int, int, int, int, int, bytes]], count: int
+    ) -> list[tuple[str, int, int]] | None:
+        """Put the entries of short appends, row by row (see ``Dispatcher.show``); return what ``put_groups`` returns.
+
+        None: some could not be put, because memory is short or a queue has gone. Put all of them again, as a group:
+        entries that are there already are skipped.
+        """
+        if self._dirty_entries * ENTRY_BYTES > self._tails_bytes_max // 2:
+            return None
+        updates: list[tuple[str, int, int]] = []
+        put = 0
+        with self._dirty_lock:
+            is_clean = not self._dirty
+            for section, position, size, code, queue_offset, _, _ in rows:
+                queue = section.queue
+                if not queue.put_one(queue_offset, position, size, code):
+                    break
+                self._dirty[queue] = None
+                put += 1
+                if put == count or rows[put][0] is not section:
+                    updates += ((section.topic, section.queue_id, queue_offset + 1),)
+            self._dirty_entries += put
+        if is_clean or self._dirty_entries * ENTRY_BYTES >= WRITE_SOON_BYTES:
+            if is_clean:
+                self._dirty_since_ns = self._clock.monotonic_ns()
+            if self._worker is not None:
+                self._worker.wake()
+        return updates if put == count else None
+
     def _tell_illegal(self, topic: str, queue_id: int, event: str, **facts: object) -> None:
         """Log an impossible queue: once, and at most ``ILLEGAL_TOLD_MAX`` of them."""
         key = (topic[:256], queue_id)
@@ -309,15 +339,17 @@ class ConsumeQueues:
         """Whether tails that cannot be released fill the budget: dispatch then waits for the writer."""
         return self._dirty_entries * ENTRY_BYTES > self._tails_bytes_max // 2
 
-    def _mark_dirty(self, touched: dict[ConsumeQueue, None], entries: int) -> None:
+    def _mark_dirty(self, touched: Mapping[ConsumeQueue, object], entries: int) -> None:
         with self._dirty_lock:
             was_clean = not self._dirty
             if was_clean:
                 self._dirty_since_ns = self._clock.monotonic_ns()
-            self._dirty.update(touched)
+            for queue in touched:
+                self._dirty[queue] = None
             before = self._dirty_entries
             self._dirty_entries = before + entries
-        if self._worker is not None and (was_clean or before * ENTRY_BYTES < WRITE_SOON_BYTES <= self.unwritten_bytes):
+        is_much = before * ENTRY_BYTES < WRITE_SOON_BYTES <= (before + entries) * ENTRY_BYTES
+        if (was_clean or is_much) and self._worker is not None:
             self._worker.wake()
 
     def _step(self) -> float | None:

@@ -109,7 +109,7 @@ class OsFile:
         try:
             view = data.data if isinstance(data, np.ndarray) else memoryview(data)
             done = os.pwrite(self._descriptor, view, offset)
-            while done < len(view):
+            while done < view.nbytes:
                 done += os.pwrite(self._descriptor, view[done:], offset + done)
         except OSError as error:
             raise translated(error, f"write at {offset} failed", self.path) from error

@@ -135,6 +135,7 @@ class HaService:
         )
         self.transfer.start(self._environment.runner)
         self._store.replicas = self
+        self._store.gate.changed()
         log.on_committed.append(self.committed)
         self._worker = self._environment.runner.start("ha-service", self.step)
         return self._epoch
@@ -484,6 +485,7 @@ class HaService:
         with self._lock:
             is_first, self._fenced_by = not self.is_fenced, by
             self.transfer.is_fenced = True
+            self._store.gate.changed()
             streams = self._streams
         self.transfer.fence()
         if not is_first:

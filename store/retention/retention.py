@@ -33,6 +33,7 @@ from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.disk.disk_limits import DiskLimits
 from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.errors import StoreFull
+from pocketmq.store.gate import SendGate
 from pocketmq.store.index.index import KeyIndex
 
 FILES_PER_ROUND: Final = 10
@@ -66,9 +67,10 @@ and the log, from which both can be rebuilt, continues."""
 class RunningFlags:
     """Why the store accepts no messages, in RocketMQ's bits. Reading never blocks; one thread sets each bit."""
 
-    __slots__ = ("bits",)
+    __slots__ = ("_gate", "bits")
 
-    def __init__(self) -> None:
+    def __init__(self, gate: SendGate) -> None:
+        self._gate = gate
         self.bits = 0
 
     @property
@@ -80,7 +82,10 @@ class RunningFlags:
         """Set or clear DISK_FULL; return whether that changed it."""
         before = self.bits
         self.bits = before | DISK_FULL if is_full else before & ~DISK_FULL
-        return self.bits != before
+        if self.bits == before:
+            return False
+        self._gate.changed()
+        return True
 
 
 class Retention:
@@ -101,7 +106,7 @@ class Retention:
         or to recover, and is notified of every segment before its removal.
         """
         config = environment.config
-        self.flags = RunningFlags()
+        self.flags = RunningFlags(environment.gate)
         self.wanted_from: Callable[[], int] | None = None
         """Returns the first physical offset of messages that wait for their delivery. Their segments stay regardless of
         age, unless a full disk forces them out. May read files.

@@ -31,13 +31,13 @@ class StallingStore(MessageStore):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.gate = threading.Event()
-        self.gate.set()
+        self.turnstile = threading.Event()
+        self.turnstile.set()
         self.appends: list[int] = []
 
     def append(self, group: RecordGroup, *, dispatch_later: bool = False) -> AppendResult:
         self.appends.append(len(group))
-        self.gate.wait(30)
+        self.turnstile.wait(30)
         return super().append(group, dispatch_later=dispatch_later)
 
 
@@ -161,7 +161,7 @@ async def test_a_flood_against_a_stalled_store_is_bounded_and_answered(harness: 
     app = await harness.broker(store=store, send_thread_pool_queue_capacity=100)
     client = await harness.client(app)
     await client.put(b"first")
-    store.gate.clear()
+    store.turnstile.clear()
     executor = app.request_table.executor("SendMessageThread")
     sends = [asyncio.ensure_future(client.send(body=b"x" * 1000)) for _ in range(1)]
     await eventually(lambda: len(store.appends) == 2)
@@ -177,7 +177,7 @@ async def test_a_flood_against_a_stalled_store_is_bounded_and_answered(harness: 
     assert harness.log.of("too many requests and system thread pool busy, RejectedExecutionException")
     assert (await client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).code == 0
     assert not any(send.done() for send in sends[:101])
-    store.gate.set()
+    store.turnstile.set()
     assert {(await send).code for send in sends[:101]} == {0}
     assert len(await client.pull_bodies(wanted=102)) == 102
 
@@ -188,14 +188,14 @@ async def test_the_send_queue_is_bounded_in_bytes(harness: Harness, tmp_path: Pa
     app = await harness.broker(store=store, send_queue_size_bytes_max=1 << 20)
     client = await harness.client(app)
     await client.put(b"first")
-    store.gate.clear()
+    store.turnstile.clear()
     executor = app.request_table.executor("SendMessageThread")
     first = asyncio.ensure_future(client.send(body=b"x"))
     await eventually(lambda: len(store.appends) == 2)
     sends = [asyncio.ensure_future(client.send(body=b"x" * 100_000)) for _ in range(30)]
     await eventually(lambda: executor.refused == 20)
     assert executor.queue.size_bytes <= 1 << 20
-    store.gate.set()
+    store.turnstile.set()
     codes = [(await send).code for send in [first, *sends]]
     assert (codes.count(0), codes.count(2)) == (11, 20)
 
@@ -206,14 +206,14 @@ async def test_refused_oneway_sends_are_dropped_and_counted(harness: Harness, tm
     app = await harness.broker(store=store, send_thread_pool_queue_capacity=1)
     client = await harness.client(app)
     await client.put(b"first")
-    store.gate.clear()
+    store.turnstile.clear()
     waiting = asyncio.ensure_future(client.send(body=b"x"))
     await eventually(lambda: len(store.appends) == 2)
     header = SendMessageV2RequestHeader("p", "T", "TBW102", 4, 0, 0, 0, 0)
     for _ in range(20):
         client.channel.send_oneway(RequestCode.SEND_MESSAGE_V2, header, b"oneway")
     await eventually(lambda: app.admission.oneway_dropped == 19)
-    store.gate.set()
+    store.turnstile.set()
     assert (await waiting).code == 0
 
 
@@ -258,11 +258,11 @@ async def test_the_drain_of_a_slow_store_shrinks(harness: Harness, tmp_path: Pat
         client = await harness.client(app)
         await client.put(b"first")
         assert adaptive.count == 16
-        store.gate.clear()
+        store.turnstile.clear()
         waiting = asyncio.ensure_future(client.send())
         await eventually(lambda: len(store.appends) == 2)
         clock.advance_ms(app.config.wait_time_mills_in_send_queue + 1)
-        store.gate.set()
+        store.turnstile.set()
         assert (await waiting).code == 0
         await eventually(lambda: adaptive.count == 1)
     finally:

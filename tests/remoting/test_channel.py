@@ -22,6 +22,7 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.pending import OPAQUE_MIN
 from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader
 from pocketmq.remoting.protocol.pull import PullMessageRequestHeader
 from tests.remoting.conftest import MemoryLog, Run
@@ -342,7 +343,7 @@ def test_a_bad_announcement_leaves_the_channel_with_json(run: Run, log: MemoryLo
 
     async def scenario() -> None:
         rocketmq = RocketMQ()
-        rocketmq.answer = b"".join(encode_response(0, 0, 0, serialize_type=JSON, extra={"_pmq": "[[["}))
+        rocketmq.answer = b"".join(encode_response(0, OPAQUE_MIN, 0, serialize_type=JSON, extra={"_pmq": "[[["}))
         channel = ClientChannel(await rocketmq.start(), clock=SystemClock(), log=log)
         await channel.open()
         assert await channel.hello() is None

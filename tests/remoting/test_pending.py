@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.remoting.pending import OPAQUE_MAX, Pending, PendingTable
+from pocketmq.remoting.pending import OPAQUE_MAX, OPAQUE_MIN, Pending, PendingTable
 
 
 def entry(deadline_ns: int) -> Pending:
@@ -13,14 +13,14 @@ def entry(deadline_ns: int) -> Pending:
 
 
 def test_opaque_numbers_wrap_around_those_in_use() -> None:
-    """0 follows the largest Java int, and no pending number is used twice."""
+    """The smallest wide number follows the largest Java int, and no pending number is used twice."""
     table = PendingTable()
     table._opaque = OPAQUE_MAX - 1
     assert table.next_opaque() == OPAQUE_MAX
     table.add(OPAQUE_MAX, entry(1))
-    table.add(0, entry(1))
-    table.add(1, entry(1))
-    assert table.next_opaque() == 2
+    table.add(OPAQUE_MIN, entry(1))
+    table.add(OPAQUE_MIN + 1, entry(1))
+    assert table.next_opaque() == OPAQUE_MIN + 2
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "take", "expire"]), st.integers(0, 50)), max_size=60))

@@ -129,12 +129,14 @@ def test_the_topic_is_found_where_a_header_has_one() -> None:
     assert [topic_of(make_request(header=header)) for header in (send, pull, None)] == ["A", "B", ""]
 
 
+@pytest.mark.parametrize("short_path", [False, True])
 async def test_a_real_broker_logs_a_send_that_waits_for_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, short_path: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through socket, queue, store and back: the event names the wait for the append lock, with the topic."""
     clock, log = ManualClock(), CapturedLog()
-    app = BrokerApp(BrokerConfig(listen_port=0), store_config(tmp_path / "store"), clock=clock, log=log)
+    config = BrokerConfig(listen_port=0, short_path_enable=short_path)
+    app = BrokerApp(config, store_config(tmp_path / "store"), clock=clock, log=log)
     await app.start()
     pool = ChannelPool(clock=SystemClock(), log=CapturedLog())
     client = await Client(pool, app.address).connect()

@@ -148,7 +148,7 @@ def break_next_offset(stepped: Stepped, kind: type[BaseException]) -> None:
     def next_offset(topic: str, queue_id: int) -> int:
         raise kind
 
-    stepped.store.log._queue_offsets._next_offset = next_offset
+    stepped.store.log.queue_offsets._next_offset = next_offset
 
 
 def break_on_appended(stepped: Stepped, kind: type[BaseException]) -> None:
@@ -167,7 +167,7 @@ def break_allocator(stepped: Stepped, kind: type[BaseException]) -> None:
 
 def mend(stepped: Stepped) -> None:
     stepped.store.log.on_appended = stepped.store.dispatcher.feed
-    stepped.store.log._queue_offsets._next_offset = stepped.store.consume_queues.next_offset
+    stepped.store.log.queue_offsets._next_offset = stepped.store.consume_queues.next_offset
     vars(stepped.store.components.allocator).pop("take", None)
 
 

@@ -1,0 +1,530 @@
+"""The short path of small sends: from the read buffer to the log and back in as few calls as Python allows.
+
+Most programs send one message at a time. On the wide way such a frame becomes a request, a task, a drain, a plan, a
+group of columns and an answer, made for thousands of records. Here the loop checks the bytes where the socket put them,
+and the send thread appends and answers:
+
+1. ``take`` (loop): the head of the frame by one ``struct``; what follows the opaque is the same for all frames with the
+   same group, wait, timeout, topics, queues and counts, so one look-up gives a ``Route`` with everything decided.
+2. A route is good while the gate's and the topics' generation equal its own: one number in place of the questions for
+   role, hold, fence, disk, permission.
+3. Each record: one ``struct`` for its header, one look-up for all bytes behind its body (``PlainChecker.ends``), its
+   CRC.
+4. A ``Task`` goes into the send pair's queue, with the checked records as its context. So order, limits in count and
+   bytes, fast failure and shutdown are those of every send, and a short send never overtakes a wide one.
+5. ``serve`` (send thread): all such tasks at the head of a drain become one append (``ShortAppend``), and the thread
+   writes their answers itself (``DirectWriter``): waking the loop would cost more than the append.
+6. Statistics are sums, folded in by ``settle`` every few ms, with the columns for the key index.
+
+Only plainly good frames pass. Whatever is not, at any step, is left in the buffer or in the drain for the wide way,
+which alone decides and words refusals; the request of a task is complete, so it can go either way.
+
+Where flush or slaves are waited for, the append is the short one and the acknowledgement the usual one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any, Final
+
+from pocketmq.broker.request.executor import SETTLE_AFTER_MS, DrainExecutor
+from pocketmq.broker.request.request_task import AnswerPort, Buffers, Refusal, Task
+from pocketmq.broker.send.native_append import NativeSend
+from pocketmq.broker.send.send_checks import SendChecks
+from pocketmq.broker.send.send_processor import SendProcessor
+from pocketmq.broker.send.send_times import PutTiming, SendTimes
+from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.stats.stage_times import SEND_PAIR, STAGE_COUNT, RequestTiming, Stage
+from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.clock import Clock
+from pocketmq.common.hashes import crc32
+from pocketmq.common.histogram import QUICK_NS, SAMPLE_INTERVAL_NS, SampledHistogram
+from pocketmq.common.plain_check import PlainChecker, PlainRules
+from pocketmq.common.plain_rules import PlainFacts, PlainIllegal, topic_field
+from pocketmq.common.record import CRC_MASK, MAGIC_V1, PLAIN_SYS_FLAGS
+from pocketmq.common.record_group import UNIQ_KEY_BYTES, UNIQ_PREFIX
+from pocketmq.remoting.codec import Request, decode_request
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.errors import HeaderIllegal, WrongDirection
+from pocketmq.remoting.frame import MSGPACK, Frame
+from pocketmq.remoting.short_frames import (
+    ANSWER_HEAD,
+    ANSWER_ONE,
+    ANSWER_SECTION,
+    HEAD_A,
+    HEAD_B,
+    HEAD_C,
+    OPAQUE_MAX,
+    REQUEST_HEAD,
+    REQUEST_LEAD,
+    SECTION_A,
+    SECTION_B,
+    SECTION_C,
+    SECTION_D,
+    SECTIONS_MAX,
+)
+from pocketmq.store.append_result import AppendResult, PutStatus
+from pocketmq.store.errors import PageCacheBusy
+from pocketmq.store.message_store import MessageStore
+from pocketmq.store.short_append import PATCHED_AT, ShortFrame, ShortRecord, ShortSection
+
+FRAMES_MAX: Final = 64
+"""Frames of one read that are served here; the rest is decoded, which ends the connection's turn if it is much."""
+HEADER_BYTES_MAX: Final = 16_384
+ROUTES_MAX: Final = 20_000
+"""Routes remembered: enough for 10,000 topics; a full table starts again."""
+TASK_BYTES: Final = 1024
+"""As ``admission`` counts a queued request."""
+_SETTLE_NS: Final = int(SETTLE_AFTER_MS * 1_000_000)
+_SIZES: Final = [Struct(f">{count}I") for count in range(SECTIONS_MAX + 1)]
+_CODE: Final = int(RequestCode.NATIVE_APPEND)
+_NOT_PLAIN: Final = ~PLAIN_SYS_FLAGS
+_FIELD_TO_KEY: Final = 2 + len(UNIQ_PREFIX)
+"""From the end of the topic to the unique key: the length of the properties, the name of the first one."""
+_LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
+_APPEND: Final = int(Stage.APPEND)
+_PROCESS: Final = int(Stage.PROCESS)
+_ANSWER_WORD: Final = MSGPACK << 24
+_ONE_LENGTH: Final = ANSWER_ONE.size - 4
+_ONE_WORD: Final = _ANSWER_WORD | ANSWER_ONE.size - 8
+_unpack_head = REQUEST_HEAD.unpack_from
+_pack_one = ANSWER_ONE.pack
+_Check = tuple[ShortSection, int, int, int, bytes, int]
+_Times = tuple[int, int, int]
+"""When an append was asked for, when it had the append lock, and when it was done: monotonic ns."""
+_NO_EXTRA: Final[dict[str, str]] = {}
+
+
+@dataclass(slots=True, eq=False)
+class Route:
+    """Everything that the constant part of a request's header says, checked under two generations.
+
+    ``checks``: for each section the first and last of its records, its queue, its topic's field, and the place of the
+    unique key in a record's end.
+    """
+
+    generation: int
+    topics_generation: int
+    header: Any
+    version: int
+    language: int
+    header_bytes: int
+    count: int
+    checks: list[_Check]
+
+
+class ShortPath:
+    """The short path of one broker. ``take`` belongs to the loop, ``serve`` and ``settle`` to a send thread."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        processor: SendProcessor,
+        executor: DrainExecutor,
+        checks: Sequence[SendChecks],
+        topics: TopicTable,
+        rules: PlainRules,
+        scratch: memoryview,
+        answers: AnswerPort,
+        counters: BrokerCounters,
+        clock: Clock,
+        refused_by_role: Callable[[], Refusal | None],
+        times: SendTimes | None,
+        read_times: SampledHistogram | None,
+    ) -> None:
+        self._store = store
+        self._processor = processor
+        self._executor = executor
+        self._offer = executor.offer
+        self._checks = checks
+        self._topics = topics
+        self._view = scratch
+        self._answers = answers
+        self._counters = counters
+        self._monotonic_ns = clock.monotonic_ns
+        self._refused_by_role = refused_by_role
+        self._times = times
+        self._read_times = read_times
+        self._gate = store.gate
+        self._pool = store.pool
+        self._lock = store.log.lock
+        self._append = store.short.append
+        self._checker = checker = PlainChecker(rules)
+        self._ends = checker.ends
+        self._unpack_record = checker.short_fields.unpack_from
+        self._body_at = checker.body_at
+        self._body_max = checker.body_max
+        self._host_bits = checker.host_bits
+        self._is_v6 = store.log.is_v6
+        self._routes: dict[bytes, Route] = {}
+        self._sample_ns = 0
+        self._reads = 0
+        self._acknowledges_later = True
+        # sums since the last ``settle``
+        self._messages = 0
+        self._bytes = 0
+        self._requests = 0
+        self._answer_ns = 0
+        self._quick = 0
+        self._quick_wait_ns = 0
+        self._quick_times: _Times = (0, 0, 0)
+        self._settled_ns = 0
+        self.unsettled = False
+        """Whether ``settle`` has something to do."""
+        self.served = 0
+        """Requests appended here since the start."""
+
+    # ---- on the loop
+
+    def take(self, connection: Connection, received_bytes: int) -> int:
+        """Queue the small sends at the start of the read buffer, up to the first frame that is not one; return how many
+        bytes they have."""
+        view, routes, ends = self._view, self._routes, self._ends
+        begin_ns = self._monotonic_ns()
+        host, offer = connection.remote_host, self._offer
+        at = frames = 0
+        while received_bytes - at > REQUEST_HEAD.size and frames < FRAMES_MAX:
+            length, word, lead, opaque = _unpack_head(view, at)
+            end = at + 4 + length
+            header_bytes = word & 0xFFFFFF
+            body_at = at + 8 + header_bytes
+            if (
+                lead != REQUEST_LEAD
+                or word >> 24 != MSGPACK
+                or end > received_bytes
+                or body_at > end
+                or header_bytes > HEADER_BYTES_MAX
+                or opaque > OPAQUE_MAX
+            ):
+                break
+            rest = bytes(view[at + REQUEST_HEAD.size : body_at])
+            route = routes.get(rest)
+            if (
+                route is None
+                or route.generation != self._gate.generation
+                or route.topics_generation != self._topics.generation
+            ):
+                route = self._learn(rest, at, body_at)
+                if route is None:
+                    break
+            count = route.count
+            records_at = body_at + 4 * count
+            if (
+                records_at > end
+                or (self._lock.held_since_ns and self._lock.is_busy())
+                or (self._pool is not None and self._pool.available == 0)
+                or connection.is_v6 is not self._is_v6
+            ):
+                break
+            sizes = _SIZES[count].unpack_from(view, body_at)
+            here = records_at
+            patched_from = records_at - PATCHED_AT
+            parts: list[tuple[ShortSection, list[ShortRecord]]] = []
+            for section, first, last, queue_id, field, key_at in route.checks:
+                records: list[ShortRecord] = []
+                parts += ((section, records),)
+                for size in sizes[first:last]:
+                    record_end = here + size
+                    if size < 91 or record_end > end:
+                        return at
+                    total, magic, crc, queue, sys_flag, born_ms, reconsumed, prepared, body_bytes = self._unpack_record(
+                        view, here
+                    )
+                    body_start = here + self._body_at
+                    body_end = body_start + body_bytes
+                    if (
+                        total != size
+                        or magic != MAGIC_V1
+                        or queue != queue_id
+                        or sys_flag & _NOT_PLAIN != self._host_bits
+                        or reconsumed
+                        or prepared
+                        or not 0 <= body_bytes <= self._body_max
+                        or body_end > record_end
+                    ):
+                        return at
+                    tail = bytes(view[body_end:record_end])
+                    uniq_key = tail[key_at : key_at + UNIQ_KEY_BYTES]
+                    known = tail[:key_at] + tail[key_at + UNIQ_KEY_BYTES :]
+                    code = ends.get(known)
+                    if code is None:
+                        code = self._judge(here, size, queue_id, field)
+                        if code is None:
+                            return at
+                    # A known end may be that of another topic, cut at another place: its topic must be this one. The
+                    # key must be 32 plain characters, else a separator in it could make other properties of the rest.
+                    if (
+                        known[: key_at - _FIELD_TO_KEY] != field
+                        or not uniq_key.isalnum()
+                        or crc32(view[body_start:body_end]) & CRC_MASK != crc
+                    ):
+                        return at
+                    records += ((here - patched_from, size, sys_flag, born_ms, code, uniq_key),)
+                    here = record_end
+            if here != end:
+                break
+            body = bytearray(view[body_at:end])
+            request = Request(
+                _CODE, opaque, False, route.version, route.language, MSGPACK, route.header, body, _NO_EXTRA
+            )
+            request.received_ns = begin_ns
+            frame = ShortFrame(parts, memoryview(body)[4 * count :], count, end - records_at, host, route.generation)
+            context = (frame, connection.direct_turn())
+            if not offer(Task(connection, request, begin_ns, end - body_at + TASK_BYTES, context)):
+                break  # full: admission refuses it, in its words
+            self._offer = self._executor.queue.offer  # its threads run now: a call less
+            at = end
+            frames += 1
+        self._reads += frames
+        if begin_ns >= self._sample_ns and self._reads and self._read_times is not None:
+            self._sample_ns = begin_ns + SAMPLE_INTERVAL_NS
+            now_ns = self._monotonic_ns()
+            self._read_times.sample_ns(now_ns, now_ns - begin_ns, self._reads)
+            self._reads = 0
+        return at
+
+    def _learn(self, rest: bytes, at: int, body_at: int) -> Route | None:
+        """Decode a header in the usual way and check everything that the gate stands for; None: not for this path."""
+        generation, topics_generation = self._gate.generation, self._topics.generation  # before what they stand for
+        try:
+            request = decode_request(Frame(MSGPACK, bytes(self._view[at + 8 : body_at]), b""))
+        except (HeaderIllegal, WrongDirection):
+            return None
+        header: Any = request.header
+        if (
+            request.code != _CODE
+            or request.oneway
+            or request.extra
+            or not 1 <= len(header.sections) <= SECTIONS_MAX
+            or self._store.is_refusing()
+            or self._refused_by_role() is not None
+        ):
+            return None
+        checks: list[_Check] = []
+        total = 0
+        for topic, queue_id, count in header.sections:
+            queue_nums = self._queue_nums(topic)
+            queue = self._store.consume_queues.get(topic, queue_id)
+            total += count
+            if count < 1 or total > SECTIONS_MAX or not 0 <= queue_id < queue_nums or queue is None:
+                return None
+            field = topic_field(topic)
+            section = ShortSection(topic, queue_id, queue)
+            key_at = len(field) + _FIELD_TO_KEY
+            checks.append((section, total - count, total, queue_id, field, key_at))
+        self._acknowledges_later = self._store.acknowledges_later
+        route = Route(
+            generation,
+            topics_generation,
+            header,
+            request.version,
+            request.language,
+            body_at - at - 8,
+            total,
+            checks,
+        )
+        if len(self._routes) >= ROUTES_MAX:
+            self._routes.clear()
+        self._routes[rest] = route
+        return route
+
+    def _queue_nums(self, topic: str) -> int:
+        """Return the queues of a topic that has passed every check of a send and is on disk; 0 for any other."""
+        config = self._topics.get(topic)
+        for checks in self._checks:
+            opened = checks.opened(topic)
+            if opened is not None and opened[0] is config:
+                return opened[1]
+        return 0
+
+    def _judge(self, here: int, size: int, queue_id: int, field: bytes) -> int | None:
+        """Judge a record whose end is not known, in the usual way; return its tags code, None: it is not for this
+        path."""
+        facts = PlainFacts()
+        try:
+            self._checker.check(self._view, here, size, queue_id, field, facts)
+        except PlainIllegal:
+            return None
+        # The index needs KEYS and other unique keys by themselves: these records are wide.
+        return None if facts.keys[0] is not None or len(facts.uniq_keys[0]) != UNIQ_KEY_BYTES else facts.tags_codes[0]
+
+    # ---- in a send thread
+
+    def serve(self, tasks: list[Task]) -> list[Task]:
+        """Append and answer the tasks at the head of a drain that came by ``take``; return the others, in order."""
+        frames: list[ShortFrame] = []
+        for task in tasks:
+            if task.context is None:
+                break
+            frames += (task.context[0],)
+        if not frames:
+            return tasks
+        started_ns = self._monotonic_ns()
+        try:
+            taken, entered_ns, appended_ns = self._append(frames, started_ns)
+        except PageCacheBusy:
+            return tasks
+        if not taken:
+            return tasks
+        rest = tasks[taken:]
+        if rest:
+            tasks, frames = tasks[:taken], frames[:taken]
+        if self._acknowledges_later or frames[0].generation != self._gate.generation:
+            self._acknowledge(tasks, frames, (started_ns, entered_ns, appended_ns))
+        else:
+            self._answer(tasks)
+        for frame in frames:
+            self._messages += frame.count
+            self._bytes += frame.size_bytes
+        self.served += taken
+        self._requests += taken
+        self.unsettled = True
+        oldest_ns = tasks[0].created_ns
+        if appended_ns - oldest_ns >= QUICK_NS:
+            self._count(tasks, (started_ns, entered_ns, appended_ns))
+        else:
+            self._quick += taken
+            self._quick_wait_ns = started_ns - oldest_ns
+            self._quick_times = (started_ns, entered_ns, appended_ns)
+        if appended_ns - self._settled_ns > _SETTLE_NS:
+            self._answer_ns = self._monotonic_ns() - appended_ns
+            self.settle()
+        return rest
+
+    def _answer(self, tasks: list[Task]) -> None:
+        """Write the answers of stored frames: here where the sockets allow it, else by the loop."""
+        posted: list[tuple[Connection, Buffers]] = []
+        connection: Connection = tasks[0].connection
+        turn = tasks[0].context[1]
+        data = b""
+        for task in tasks:
+            if task.connection is not connection:
+                if turn < 0 or not connection.direct.write(data, turn):  # type: ignore[union-attr]
+                    posted.append((connection, [data]))
+                connection, turn, data = task.connection, task.context[1], b""
+            frame = task.context[0]
+            first, start = frame.places[0]
+            if frame.places[-1] is frame.places[0]:
+                data += _pack_one(
+                    _ONE_LENGTH,
+                    _ONE_WORD,
+                    HEAD_A,
+                    task.request.opaque,
+                    HEAD_B,
+                    frame.store_timestamp,
+                    HEAD_C,
+                    1,
+                    SECTION_A,
+                    first,
+                    SECTION_B,
+                    start,
+                    SECTION_C,
+                    frame.count,
+                    SECTION_D,
+                )
+            else:
+                data += answer_of(task.request.opaque, frame)
+            task.settled = True
+        if turn < 0 or not connection.direct.write(data, turn):  # type: ignore[union-attr]
+            posted.append((connection, [data]))
+        if posted:
+            self._answers.post(posted)
+
+    def _acknowledge(self, tasks: list[Task], frames: list[ShortFrame], times: _Times) -> None:
+        """Answer when flush and slaves allow it, in the usual way; so too after something has closed the gate."""
+        sends: list[Any] = []
+        result = AppendResult(PutStatus.PUT_OK, store_timestamp=frames[0].store_timestamp)
+        for task, frame in zip(tasks, frames, strict=True):
+            body = memoryview(task.request.body)
+            sizes = body[: 4 * frame.count]
+            header: Any = task.request.header
+            first = len(result.runs)
+            for (_, records), (queue_offset, position) in zip(frame.parts, frame.places, strict=True):
+                result.first_queue_offsets.append(queue_offset)
+                result.runs.append([(position, len(records))])
+                result.end_offset = position + sum(record[1] for record in records)
+            sends.append(
+                NativeSend(
+                    task,
+                    header,
+                    header.wait,
+                    sizes,
+                    frame.buffer,
+                    frame.count,
+                    frame.size_bytes,
+                    frame.host,
+                    False,
+                    {},
+                    {},
+                    range(first, len(result.runs)),
+                )
+            )
+            task.settled = True
+        started_ns, _, appended_ns = times
+        self._processor.acknowledge(sends, result, PutTiming(started_ns, started_ns, appended_ns, _stages_of(times, 0)))
+
+    # ---- statistics
+
+    def _count(self, tasks: list[Task], put: _Times) -> None:
+        """Count an append of which something took a millisecond; log it if it was slow."""
+        times = self._times
+        if times is None:
+            return
+        started_ns, _, appended_ns = put
+        stages_ns = _stages_of(put, self._monotonic_ns() - appended_ns)
+        times.stages.drained(tasks, started_ns, stages_ns, appended_ns - started_ns)
+        if not self._acknowledges_later:
+            times.put_times.record(appended_ns - started_ns, len(tasks))
+            timing: RequestTiming = (SEND_PAIR, tasks, tasks[0].created_ns, stages_ns, started_ns)
+            self._answers.post([], timing)
+
+    def settle(self) -> None:
+        """Fold the sums into the broker's statistics, and give the collected rows to the key index. Blocks as an append
+        does."""
+        self.unsettled = False
+        self._settled_ns = self._monotonic_ns()
+        messages, self._messages = self._messages, 0
+        size_bytes, self._bytes = self._bytes, 0
+        quick, self._quick = self._quick, 0
+        times = self._times
+        if quick and times is not None:  # all as the last one: each of their stages took less than a millisecond
+            started_ns, _, appended_ns = self._quick_times
+            stages_ns = _stages_of(self._quick_times, self._answer_ns)
+            times.stages.add_quick(quick, self._quick_wait_ns, stages_ns)
+            if not self._acknowledges_later:
+                times.put_times.record(appended_ns - started_ns, quick)
+        requests, self._requests = self._requests, 0
+        self._executor.served += requests
+        self._counters.put(messages, size_bytes)  # last: a reader that sees the messages sees their times
+        self._store.short.hand_on()
+
+
+def _stages_of(put: _Times, answer_ns: int) -> list[int]:
+    """Return the times of the stages of an append; each took place, so each counts, however short it was."""
+    stages_ns = [0] * STAGE_COUNT
+    stages_ns[_LOCK_WAIT] = put[1] - put[0] or 1
+    stages_ns[_APPEND] = put[2] - put[1] or 1
+    stages_ns[_PROCESS] = answer_ns or 1
+    return stages_ns
+
+
+def answer_of(opaque: int, frame: ShortFrame) -> bytes:
+    """Return the answer of a stored frame with any number of sections."""
+    places = frame.places
+    size_bytes = ANSWER_HEAD.size + len(places) * ANSWER_SECTION.size
+    parts = [
+        ANSWER_HEAD.pack(
+            size_bytes - 4,
+            _ANSWER_WORD | size_bytes - 8,
+            HEAD_A,
+            opaque,
+            HEAD_B,
+            frame.store_timestamp,
+            HEAD_C,
+            len(places),
+        )
+    ]
+    for (_, records), (first, start) in zip(frame.parts, places, strict=True):
+        parts.append(ANSWER_SECTION.pack(SECTION_A, first, SECTION_B, start, SECTION_C, len(records), SECTION_D))
+    return b"".join(parts)

@@ -1,0 +1,247 @@
+"""The log's end of the short path: a few records, appended with as few calls as possible.
+
+Lives here: ``ShortSection`` and ``ShortRecord`` (the facts that were checked), ``ShortFrame`` (the records of one
+request), ``ShortAppend`` (the append, the queue entries at once, the columns for the key index in a tick).
+
+A wide append (``CommitLog.append``) builds columns of a group and lets the dispatcher carry them to queues and index.
+For a handful of records that costs more than the records. Here one hold of the append lock places all frames of a
+drain, fills their offsets in and writes them as one group; their queue entries are put in the same thread, and what the
+index needs waits as tuples for ``hand_on``.
+
+Both ways share lock, offsets, watermarks, checksums and clean-up, and any frame that this one cannot place (the end of
+a segment, no room, anything changed since its check) is left to the wide one, which alone words refusals.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from pocketmq.common.clock import Clock
+from pocketmq.common.hashes import crc32
+from pocketmq.common.record import BLANK_BYTES_MIN
+from pocketmq.common.record_group import UNIQ_KEY_BYTES, GroupSection
+from pocketmq.store.commitlog.commit_log import CommitLog
+from pocketmq.store.commitlog.group_feed import LogColumns
+from pocketmq.store.consumequeue.consume_queue import ConsumeQueue
+from pocketmq.store.dispatch import Dispatcher
+from pocketmq.store.errors import StoreError
+from pocketmq.store.gate import SendGate
+from pocketmq.store.index.index import KeyIndex
+
+ROWS_MAX: Final = 4096
+"""Rows that wait for ``hand_on``; the append that reaches this number hands them on itself."""
+PATCHED_AT: Final = 20
+"""Where the fields begin that the broker fills in: queue offset (RocketMQ MessageDecoder, V1)."""
+# queue offset, physical offset, sysFlag, born timestamp, born host, store timestamp, store host
+_patch_v4 = Struct(">qqiq8sq8s").pack_into
+_patch_v6 = Struct(">qqiq20sq20s").pack_into
+
+ShortRecord = tuple[int, int, int, int, int, bytes]
+"""Place of ``PATCHED_AT`` in the frame's buffer, size in bytes, sysFlag, born timestamp (ms), tags code, unique key (32
+bytes)."""
+_Row = tuple["ShortSection", int, int, int, int, int, bytes]
+"""Section, physical offset, size, tags code, queue offset, store timestamp, unique key."""
+
+
+@dataclass(slots=True, eq=False)
+class ShortSection:
+    """One queue of a frame."""
+
+    topic: str
+    queue_id: int
+    queue: ConsumeQueue
+    key: tuple[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.key = (self.topic, self.queue_id)
+
+
+class ShortFrame(msgspec.Struct, eq=False):
+    """The checked records of one request. ``buffer`` is writable memory of their own, ``count`` records in
+    ``size_bytes``; ``generation`` is that of the gate when the frame was checked. A struct: one is made for each
+    request."""
+
+    parts: Sequence[tuple[ShortSection, list[ShortRecord]]]
+    """Each section with its records."""
+    buffer: memoryview
+    count: int
+    size_bytes: int
+    host: bytes
+    generation: int
+    store_timestamp: int = 0
+    """ms; this and ``places`` are filled in by the append."""
+    places: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    """First queue offset and physical offset of each section."""
+
+
+class ShortAppend:
+    """Appends short frames. Any thread may call ``append`` and ``hand_on``, the event loop's only where nothing that
+    they touch can stall.
+    """
+
+    def __init__(
+        self, log: CommitLog, dispatcher: Dispatcher, index: KeyIndex, gate: SendGate, clock: Clock, has_buffers: bool
+    ) -> None:
+        """``has_buffers``: segments may take their bytes into write buffers first."""
+        self._log = log
+        self._lock = log.lock
+        self._writer = log.writer
+        self._offsets = log.queue_offsets.known
+        self._next_offset = log.queue_offsets.next
+        self._dispatcher = dispatcher
+        self._index = index
+        self._gate = gate
+        self._now_ms = clock.now_ms
+        self._monotonic_ns = clock.monotonic_ns
+        self._has_buffers = has_buffers
+        self._shown: list[_Row] = []
+        """Rows whose queue entries are put; the index lacks them."""
+        self._shown_count = 0
+        self._sum = self._sum_start = 0  # CRC and start of the bytes that have no checksum entry yet
+        self._sum_end = -1  # their end; -1: there are none
+        log.before_wide = self._hand_on_locked
+
+    @property
+    def waiting(self) -> int:
+        """Rows that wait for ``hand_on``."""
+        return self._shown_count
+
+    def append(self, frames: Sequence[ShortFrame], now_ns: int) -> tuple[int, int, int]:
+        """Append the first of ``frames``, as many as can be placed; return their number, and when the append lock was
+        entered and left.
+
+        ``now_ns``: the monotonic time. Frames that were not placed are not in the log. Raises ``PageCacheBusy``; a
+        failed write counts as not placed.
+        """
+        log, lock = self._log, self._lock
+        lock.enter_at(now_ns)
+        entered_ns = lock.held_since_ns
+        try:
+            taken = self._append_locked(frames)
+        finally:
+            now_ns = self._monotonic_ns()
+            lock.leave_at(now_ns)
+        if taken:
+            if log.committed_offset == log.appended_offset or log.on_buffered is None:
+                for callback in log.on_committed:
+                    callback()
+            else:
+                log.on_buffered()
+        return taken, entered_ns, now_ns
+
+    def _append_locked(self, frames: Sequence[ShortFrame]) -> int:
+        log, writer, offsets = self._log, self._writer, self._offsets
+        segment = writer.active
+        if segment is None or writer.unclean:
+            return 0
+        start = position = log.appended_offset
+        end_max = segment.end_offset - BLANK_BYTES_MIN
+        now_ms = self._now_ms()
+        if now_ms < log.last_store_timestamp:
+            now_ms = log.last_store_timestamp
+        store_host = log.store_host
+        patch = _patch_v6 if log.is_v6 else _patch_v4
+        rows: list[_Row] = []
+        taken = count = 0
+        # The gate again, now under the lock: whoever has closed it since the check may wait for this lock, to be sure
+        # that nothing is appended any more.
+        generation = self._gate.generation
+        for frame in frames:
+            if frame.generation != generation or position + frame.size_bytes > end_max:
+                break
+            buffer, host, places = frame.buffer, frame.host, frame.places
+            for section, records in frame.parts:
+                key = section.key
+                queue_offset = offsets.get(key)
+                if queue_offset is None:
+                    queue_offset = self._next_offset(*key)
+                places += ((queue_offset, position),)
+                for at, size, sys_flag, born_ms, code, uniq_key in records:
+                    patch(buffer, at, queue_offset, position, sys_flag, born_ms, host, now_ms, store_host)
+                    rows += ((section, position, size, code, queue_offset, now_ms, uniq_key),)
+                    queue_offset += 1
+                    position += size
+                offsets[key] = queue_offset
+            frame.store_timestamp = now_ms
+            count += frame.count
+            taken += 1
+        if not taken:
+            return 0
+        data = frames[0].buffer if taken == 1 else b"".join([frame.buffer for frame in frames[:taken]])
+        try:
+            segment.store(start - segment.base_offset, data)
+        except StoreError:  # the wide way meets the error again and words it
+            writer.leave_nothing(segment, start, position - start)
+            for frame in reversed(frames[:taken]):
+                for (section, _), (queue_offset, _) in zip(frame.parts, frame.places, strict=True):
+                    offsets[section.key] = min(queue_offset, offsets[section.key])
+                frame.places.clear()
+            return 0
+        log.last_store_timestamp = now_ms
+        log.last_group_offset = start
+        log.advance(position, self._has_buffers and segment.is_buffered)
+        # The checksum of back-to-back appends is chained: one entry for all until ``hand_on``.
+        if start == self._sum_end:
+            self._sum = crc32(data, self._sum)
+        else:
+            self._note_checksum()
+            self._sum_start, self._sum = start, crc32(data)
+        self._sum_end = position
+        # Under the lock, so that the order of the rows is that of the log. The dispatcher's own lock is only tried:
+        # while it is taken, or the bytes are not committed, the dispatcher gets the rows and finds its own time.
+        if self._dispatcher.show(start, position, rows, count):
+            self._shown += rows
+            self._shown_count += count
+            if self._shown_count >= ROWS_MAX:
+                self._hand_on_locked()
+        else:
+            self._hand_on_locked()
+            self._dispatcher.feed_columns(_columns_of(rows))
+        return taken
+
+    def hand_on(self) -> None:
+        """Give the waiting rows to index and dispatcher. Waits for an append under way: not for the event loop."""
+        if self._sum_end >= 0:
+            with self._lock.patient:
+                self._hand_on_locked()
+
+    def _note_checksum(self) -> None:
+        if self._sum_end >= 0:
+            self._log.note_checksum(self._sum_start, self._sum_end - self._sum_start, self._sum)
+            self._sum_end = -1
+
+    def _hand_on_locked(self) -> None:
+        """Under the append lock: later appends must find the earlier rows handed on."""
+        self._note_checksum()
+        shown, self._shown = self._shown, []
+        if shown:
+            self._shown_count = 0
+            self._index.put_columns(_columns_of(shown))
+            queues = {row[0].queue: None for row in shown}
+            self._dispatcher.notify_dispatched([(queue.topic, queue.queue_id, queue.max_offset) for queue in queues])
+
+
+def _columns_of(rows: list[_Row]) -> LogColumns:
+    """Return rows as the columns of one group."""
+    sections, starts, sizes, codes, offsets, times, uniq_keys = zip(*rows, strict=True)
+    runs: list[GroupSection] = []
+    last: tuple[str, int] | None = None
+    for at, section in enumerate(sections):
+        if section.key == last:
+            runs[-1].count += 1
+        else:
+            last = section.key
+            runs.append(GroupSection(section.topic, section.queue_id, at, 1))
+    return LogColumns.of_rows(
+        runs,
+        physical_offsets=np.array(starts, np.int64),
+        queue_offsets=np.array(offsets, np.int64),
+        sizes=np.array(sizes, np.int64),
+        tags_codes=np.array(codes, np.int64),
+        store_timestamps=np.array(times, np.int64),
+        uniq_keys=np.frombuffer(b"".join(uniq_keys), np.uint8).reshape(-1, UNIQ_KEY_BYTES),
+    )

@@ -1,0 +1,370 @@
+"""The short path of small sends, with the wide one as its oracle."""
+
+import asyncio
+import random
+import struct
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pocketmq.broker.app import BrokerApp
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.common.clock import SystemClock
+from pocketmq.common.message import Message
+from pocketmq.common.message_id import UniqueIdGenerator
+from pocketmq.common.record import decode_properties
+from pocketmq.common.record_codec import PlainRecordBuilder, decode_record
+from pocketmq.remoting.codec import decode_response_of, encode_request
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import FRAME_BYTES_MAX, FrameDecoder, new_scratch
+from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
+from pocketmq.store.errors import DiskError
+from tests.broker.conftest import eventually, store_config
+from tests.profiles import tries
+from tests.sim.seeds import base_seed
+
+TOPICS = ("A", "B", "C")
+OPAQUE_FROM = 1 << 20
+HELLO = RequestCode.HELLO
+IDS = UniqueIdGenerator(SystemClock())
+BUILDER = PlainRecordBuilder("DefaultCluster")
+
+
+def frame_of(opaque: int, sections: list[tuple[str, int, list[bytes]]], *, oneway: bool = False) -> bytes:
+    """Return one native append."""
+    records = [record for _, _, part in sections for record in part]
+    header = NativeAppendRequestHeader("g", True, [(topic, queue, len(part)) for topic, queue, part in sections], 3000)
+    body = b"".join(len(record).to_bytes(4, "big") for record in records) + b"".join(records)
+    return b"".join(encode_request(RequestCode.NATIVE_APPEND, opaque, header, body, oneway=oneway))
+
+
+def record_of(topic: str, queue_id: int, body: bytes, **fields: Any) -> bytes:
+    """Return a plain record."""
+    return BUILDER.build(Message(topic, body, **fields), queue_id, IDS.next().encode(), 1_700_000_000_000)
+
+
+FIRST = {(topic, queue_id): record_of(topic, queue_id, b"first") for topic in TOPICS for queue_id in range(4)}
+
+
+class Peer:
+    """One socket to one broker."""
+
+    def __init__(self, app: BrokerApp) -> None:
+        self.app = app
+        self._reader: Any = None
+        self._writer: Any = None
+        self._decoder: Any = None
+
+    async def exchange(self, data: bytes, last: int, hello: int = -1) -> list[tuple[Any, ...]]:
+        """Write bytes; return what is answered up to the request ``last``, or to the end of the connection."""
+        if self._writer is None:
+            self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.app.port)
+            self._decoder = FrameDecoder(new_scratch(), FrameBudget(2 * FRAME_BYTES_MAX))
+        self._writer.write(data)
+        seen: list[tuple[Any, ...]] = []
+        while True:
+            try:
+                got = await self._reader.read(65_536)
+            except ConnectionError:
+                got = b""
+            if not got:
+                self.close()
+                return [*sorted(seen), ("closed",)]
+            for frame in self._decoder.feed(got):
+                response = decode_response_of(
+                    frame, lambda opaque: HELLO if opaque == hello else RequestCode.NATIVE_APPEND
+                )
+                assert response is not None
+                header: Any = response.header
+                results = None if header is None else header.results
+                extra = {name: value for name, value in response.extra.items() if name != "stages"}
+                seen.append((response.opaque, response.code, response.remark, str(results), str(extra)))
+            if any(row[0] == last for row in seen):
+                return sorted(seen)
+
+    def close(self) -> None:
+        """Close the socket; the next exchange opens another one."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+@dataclass
+class Both:
+    """The same bytes go to a broker with the short path and to one without it."""
+
+    short: Peer
+    wide: Peer
+    opaque: int = OPAQUE_FROM
+
+    @property
+    def served(self) -> int:
+        """Requests that the short path has served."""
+        path = self.short.app._run.short_path
+        assert path is not None
+        return path.served
+
+    async def alike(self, make: Callable[[int], bytes]) -> list[tuple[Any, ...]]:
+        """Send the frame that ``make`` returns for an opaque, and a plain one behind it; both brokers must answer
+        alike.
+
+        A refusal may leave after the answer of a later frame: the send thread posts it when its drain ends. It has
+        when it answers another frame, and HELLO is answered behind everything that was posted by then."""
+        self.opaque += 4
+        plain, next_plain, hello = range(self.opaque + 1, self.opaque + 4)
+        steps = [
+            (make(self.opaque) + frame_of(plain, [("A", 0, [record_of("A", 0, b"behind")])]), plain),
+            (frame_of(next_plain, [("A", 0, [record_of("A", 0, b"next")])]), next_plain),
+            (b"".join(encode_request(HELLO, hello)), hello),
+        ]
+
+        async def all_steps(peer: Peer) -> list[tuple[Any, ...]]:
+            seen: list[tuple[Any, ...]] = []
+            for data, last in steps:
+                seen += await peer.exchange(data, last, hello)
+                if seen[-1] == ("closed",):
+                    break
+            return sorted(row for row in seen if row[0] not in (next_plain, hello))
+
+        ours, theirs = await asyncio.gather(all_steps(self.short), all_steps(self.wide))
+        assert ours == theirs
+        return ours
+
+
+async def start(path: Path, *, short: bool, **settings: Any) -> BrokerApp:
+    """Start a broker whose topics exist on disk and have been sent to."""
+    app = BrokerApp(BrokerConfig(listen_port=0, short_path_enable=short), store_config(path, **settings))
+    await app.start()
+    peer = Peer(app)
+    for topic in TOPICS:
+        for queue_id in range(4):
+            await peer.exchange(frame_of(1 + queue_id, [(topic, queue_id, [FIRST[topic, queue_id]])]), 1 + queue_id)
+    peer.close()
+    return app
+
+
+@pytest.fixture(params=["written", "mapped"])
+async def both(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Both]:
+    """Two brokers with the same topics."""
+    apps = [
+        await start(tmp_path / name, short=name == "short", append_mode=request.param) for name in ("short", "wide")
+    ]
+    peers = Both(Peer(apps[0]), Peer(apps[1]))
+    assert apps[1]._run.short_path is None
+    yield peers
+    for peer, app in zip((peers.short, peers.wide), apps, strict=True):
+        peer.close()
+        await app.stop()
+
+
+def stored(app: BrokerApp) -> list[tuple[Any, ...]]:
+    """Return what the log holds, without the two fields that differ: hosts and store time."""
+    rows = []
+    for group in app.store.log.walk(app.store.log.min_offset, app.store.log.committed_offset):
+        for index in range(len(group)):
+            record = decode_record(bytes(group.record(index)))
+            rows.append(
+                (
+                    record.topic,
+                    record.queue_id,
+                    record.queue_offset,
+                    record.physical_offset,
+                    record.sys_flag,
+                    record.born_timestamp,
+                    bytes(record.body),
+                    tuple(sorted(decode_properties(record.properties).items())),
+                )
+            )
+    return rows
+
+
+async def same_stores(both: Both) -> None:
+    """Both logs hold the same messages, visible in the same queues."""
+    short, wide = both.short.app, both.wide.app
+    for app in (short, wide):
+        await asyncio.to_thread(app.store.show_all)
+    rows = await asyncio.to_thread(stored, short)
+    assert rows == await asyncio.to_thread(stored, wide)
+    assert sorted(short.store.queues()) == sorted(wide.store.queues())
+    for topic, queue_id, first, end in short.store.queues():
+        ours = short.store.read_entries(topic, queue_id, first, end - first)
+        assert ours.tobytes() == wide.store.read_entries(topic, queue_id, first, end - first).tobytes()
+    for row in random.Random(1).sample(rows, min(20, len(rows))):
+        key = dict(row[-1])["UNIQ_KEY"]
+        for app in (short, wide):
+            found = await asyncio.to_thread(app.store.query, row[0], key, 0, 1 << 60, 4)
+            assert [decode_record(each).physical_offset for each in found] == [row[3]], (row, app is short)
+
+
+def plain_sections(rng: random.Random, records_max: int) -> list[tuple[str, int, list[bytes]]]:
+    """Return one to four sections of plain records."""
+    sections = []
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        topic, queue_id = rng.choice(TOPICS), rng.randrange(4)
+        bodies = [rng.randbytes(rng.choice((0, 1, 100, 1024, 3000))) for _ in range(rng.randint(1, records_max))]
+        sections.append(
+            (topic, queue_id, [record_of(topic, queue_id, body or b"x", tags=rng.choice(("", "a"))) for body in bodies])
+        )
+    return sections
+
+
+def framed(sections: list[tuple[str, int, list[bytes]]], opaque: int) -> bytes:
+    """Return a frame of these sections."""
+    return frame_of(opaque, sections)
+
+
+def odd_frame(seed: int, opaque: int) -> bytes:
+    """Return a frame that is nearly plain, or was once."""
+    rng = random.Random(seed)
+    sections = plain_sections(rng, 3)
+    topic, queue_id, records = sections[0]
+    kind = rng.randrange(10)
+    if kind == 0:
+        records[0] = record_of(topic, queue_id, b"keys", keys=("k1", "k2"))
+    elif kind == 1:
+        records[0] = record_of(topic, queue_id, b"props", properties={"colour": "blå"})
+    elif kind == 2:
+        records[0] = record_of(topic, (queue_id + 1) % 4, b"another queue")
+    elif kind == 3:
+        records[0] = record_of(rng.choice(("B", "AA")), queue_id, b"another topic")
+    elif kind == 4:
+        sections[0] = (topic, rng.choice((4, 99, -1)), records)
+    elif kind == 5:
+        sections[0] = (rng.choice(("NEW", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "bad topic", "")), queue_id, records)
+    elif kind == 6:
+        return frame_of(opaque, sections, oneway=True)
+    data = bytearray(frame_of(opaque, sections))
+    header_end = 8 + (struct.unpack_from(">I", data, 4)[0] & 0xFFFFFF)
+    if kind == 7:  # anywhere behind the length, but not in the opaque: its answer would be missed
+        at = rng.choice([4, 5, 6, 7, 8, 9, 10, *range(17, header_end)])
+        data[at] ^= 1 << rng.randrange(8)
+    elif kind >= 8:
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(header_end, len(data))] ^= 1 << rng.randrange(8)
+    return bytes(data)
+
+
+@pytest.mark.scaled
+async def test_plain_frames_go_the_short_way_and_are_stored_alike(both: Both) -> None:
+    """Answers, log, queues and index are those of the wide way."""
+    rng = random.Random(7)
+    for _ in range(tries(60, 1000)):
+        sections = plain_sections(rng, 6)
+        answers = await both.alike(partial(framed, sections))
+        assert [row[1] for row in answers] == [0, 0]
+    assert both.served > 60
+    await same_stores(both)
+
+
+@pytest.mark.scaled
+async def test_odd_frames_get_the_words_of_the_wide_way(both: Both) -> None:
+    """And plain ones around them are served; nothing odd is stored that the wide way would refuse."""
+    first = base_seed()
+    for seed in range(first, first + tries(250, 20_000)):
+        try:
+            await both.alike(partial(odd_frame, seed))
+        except AssertionError as error:
+            raise AssertionError(f"frame of seed {seed}") from error
+    assert both.served > 0
+    await same_stores(both)
+
+
+@pytest.mark.scaled
+async def test_frames_of_one_read_are_served_in_their_order(both: Both) -> None:
+    """Short and wide ones mixed: offsets follow the order of the bytes."""
+    rng = random.Random(3)
+    for _ in range(tries(20, 400)):
+        kinds = [rng.random() < 0.7 for _ in range(rng.randint(2, 100))]
+
+        def make(opaque: int, kinds: list[bool] = kinds) -> bytes:
+            frames = []
+            for number, is_plain in enumerate(kinds):
+                record = record_of("A", 0, b"%d" % number, keys=() if is_plain else ("k",))
+                frames.append(frame_of(OPAQUE_FROM * 2 + number, [("A", 0, [record])]))
+            return b"".join(frames)
+
+        await both.alike(make)
+    await same_stores(both)
+
+
+async def test_a_topic_that_changes_closes_the_gate(both: Both) -> None:
+    """Permission, deletion, creation: the next frame is judged anew."""
+    record = record_of("B", 1, b"x")
+
+    async def answer() -> int:
+        rows = await both.alike(lambda opaque: frame_of(opaque, [("B", 1, [record])]))
+        return int(rows[0][1])
+
+    assert await answer() == 0
+    for perm, code in ((4, 16), (6, 0)):
+        for peer in (both.short, both.wide):
+            config = peer.app.topics.get("B")
+            assert config is not None
+            peer.app.topics.put(type(config)(topic_name="B", read_queue_nums=4, write_queue_nums=4, perm=perm))
+        assert await answer() == code
+    served = both.served
+    assert await answer() == 0
+    assert both.served > served
+
+
+def fill_disk(app: BrokerApp, on: bool) -> None:
+    """Let the disk count as full, or not."""
+    app.store.retention.flags.set_disk_full(on)
+
+
+def hold_sends(app: BrokerApp, on: bool) -> None:
+    """Hold sends back, as a planned switch does, or take them again."""
+    app.replication.node.hold(60_000 if on else 0)
+
+
+@pytest.mark.parametrize("change", [fill_disk, hold_sends])
+async def test_what_forbids_sends_closes_the_gate(both: Both, change: Callable[[BrokerApp, bool], None]) -> None:
+    """Sends are refused with the words of the wide way, and taken again when it is over."""
+
+    def make(opaque: int) -> bytes:
+        return frame_of(opaque, [("A", 2, [record_of("A", 2, b"x")])])
+
+    apps = (both.short.app, both.wide.app)
+    for app in apps:
+        change(app, True)
+    assert 0 not in {row[1] for row in await both.alike(make)}
+    for app in apps:
+        change(app, False)
+    assert {row[1] for row in await both.alike(make)} == {0}
+
+
+async def test_a_failed_write_is_worded_by_the_wide_way(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And leaves nothing: the next message gets the same offsets."""
+    served = both.served
+    segment = both.short.app.store.log.writer.active
+    assert segment is not None
+    place = both.short.app.store.log.appended_offset
+    real, failures = type(segment).store, [1]
+
+    def store(self: Any, position: int, data: Any) -> None:
+        if failures and self is segment:
+            failures.pop()
+            raise DiskError("write failed", why="a test says so")
+        real(self, position, data)
+
+    monkeypatch.setattr(type(segment), "store", store)
+    rows = await both.alike(lambda opaque: frame_of(opaque, [("C", 0, [record_of("C", 0, b"x")])]))
+    assert [row[1] for row in rows] == [0, 0]
+    assert both.short.app.store.log.appended_offset > place
+    assert not failures
+    assert both.served >= served
+    await same_stores(both)
+
+
+async def test_sums_reach_the_statistics(both: Both) -> None:
+    """Messages, bytes and puts of short sends are counted as those of wide ones."""
+    for _ in range(5):
+        await both.alike(lambda opaque: frame_of(opaque, plain_sections(random.Random(5), 3)))
+    ours, theirs = both.short.app.counters.totals, both.wide.app.counters.totals
+    await eventually(lambda: (ours.put, ours.put_bytes) == (theirs.put, theirs.put_bytes))
+    await eventually(lambda: both.short.app.observation.put_times.total == both.wide.app.observation.put_times.total)
