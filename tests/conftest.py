@@ -5,7 +5,9 @@ differs between ``make test`` and ``make soak``.
 """
 
 import functools
+import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,11 @@ TAKES_SPARK = re.compile(r"\bspark: \"?SparkSession")
 SPARK_SCOPE: Final = "spark"
 SLOW_WEIGHT: Final = 20
 """How many other tests take as long as one that is marked slow."""
+
+# Python keeps what it compiled, in each process of the run, whatever the environment says: images of containers often
+# forbid it, and then every daemon that a test starts, and every process of xdist, compiles the whole product again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 profiles.load()
 
