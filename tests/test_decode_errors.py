@@ -338,7 +338,10 @@ def clauses(tree: ast.AST) -> Iterator[tuple[int, set[str]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler):
             yield node.lineno, named(node.type)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+        elif isinstance(node, ast.Call) and "suppress" in (
+            getattr(node.func, "attr", ""),
+            getattr(node.func, "id", ""),
+        ):
             yield node.lineno, {ast.unparse(part) for part in node.args}
 
 
@@ -347,8 +350,10 @@ def test_who_catches_a_part_of_the_decode_errors_is_named_here() -> None:
     found, used = [], set()
     for folder in FOLDERS:
         for path in sorted((SOURCES / folder).rglob("*.py")):
-            name = path.relative_to(SOURCES).as_posix()
-            for line, errors in clauses(ast.parse(path.read_text())):
+            name, source = path.relative_to(SOURCES).as_posix(), path.read_text()
+            if not any(part in source for part in PARTS):
+                continue
+            for line, errors in clauses(ast.parse(source)):
                 if "*DECODE_ERRORS" in errors or "DECODE_ERRORS" in errors:
                     continue
                 for error in sorted(errors):

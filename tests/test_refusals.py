@@ -95,7 +95,8 @@ def test_the_broker_answers_as_its_row_says(refusal: Refusal) -> None:
 def refusals_in_place() -> Iterator[tuple[str, str, str]]:
     """Yield each ``refused(Cause.X, TEXT, ...)`` of the broker: file, cause and name of the text."""
     for path in sorted((ROOT / "broker").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if "refused(" in source else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "refused":
                 named = [each for each in node.args[:2] if isinstance(each, ast.Attribute)]
                 if named and getattr(named[0].value, "id", "") == "Cause":

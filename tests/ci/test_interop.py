@@ -156,7 +156,7 @@ def test_results_are_read_back_as_ids_that_pytest_takes(
     assert "def test_deep(self): assert 0" in alone.failed[at + "TestInside::test_deep"], "the traceback, too"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_at_its_bound_is_interrupted_and_what_it_had_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

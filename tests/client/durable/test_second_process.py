@@ -134,7 +134,7 @@ def command(*arguments: str) -> Any:
     return program("-m", "pocketmq.cli.main", "retry-store", *arguments, stderr=subprocess.PIPE)
 
 
-FAST_KINDS = ["sqlite", "mysql", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("redis", "rocksdb"))]
+FAST_KINDS = ["sqlite", *(pytest.param(kind, marks=pytest.mark.soak) for kind in KINDS if kind != "sqlite")]
 
 
 @pytest.fixture(params=KINDS)

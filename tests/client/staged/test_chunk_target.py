@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import ClientInstance, ClientOptions, NoRoute
+from pocketmq.client.staged import chunk_target
 from pocketmq.client.staged.chunk_target import BrokersUnreachableError, Patience
 from pocketmq.client.staged.staged_transaction import StagedTransactions
 from pocketmq.common.clock import ManualClock
@@ -142,8 +143,11 @@ class NameServer:
 
 @pytest.mark.parametrize("count", range(2, 10))
 @pytest.mark.parametrize("topics", [{}, {"T": {"a": [1]}}], ids=["no broker is registered", "a slave is"])
-async def test_brokers_that_are_not_registered_yet_are_waited_for(cluster: Any, topics: Any, count: int) -> None:
+async def test_brokers_that_are_not_registered_yet_are_waited_for(
+    cluster: Any, topics: Any, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are awaited at whichever request they first answer."""
+    monkeypatch.setattr(chunk_target, "PAUSE_MS", 1)
     servers = NameServer(cluster)
     servers.topics, servers.brokers = topics, {name: ids for each in topics.values() for name, ids in each.items()}
     asked: list[int] = []

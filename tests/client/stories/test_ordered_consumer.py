@@ -166,7 +166,7 @@ async def test_a_graceful_stop_hands_the_queues_over_without_a_wait(
     assert members.in_order()
 
 
-@pytest.mark.parametrize("early", ["OWN", pytest.param("OFF", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("early", ["OWN", pytest.param("OFF", marks=pytest.mark.soak)])
 async def test_after_a_kill_the_queues_wait_for_the_grace_or_for_the_expiry(group: str, early: str) -> None:
     """A wait longer than a few seconds is logged with the holder's name, age and expiry. With the grace the
     expiry would be later than the end of this test."""

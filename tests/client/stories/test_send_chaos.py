@@ -59,7 +59,7 @@ class Chaos:
         return ResponseCode.SUCCESS, "", NativeAppendResponseHeader(1, results), b""
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 6))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, 2, 3, 4, 5))])
 async def test_every_send_ends_and_nothing_is_left_behind(cluster: Any, seed: int) -> None:
     """Receipts are true, and so are errors that report "not stored"; no byte, permit or token leaks."""
     chaos = {name: Chaos(seed * 10 + number) for number, name in enumerate("abc")}
@@ -109,7 +109,7 @@ async def test_every_send_ends_and_nothing_is_left_behind(cluster: Any, seed: in
             assert isinstance(result, RemotingTooMuchRequestError), repr(result)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 4))])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (0, 2, 3))])
 async def test_pipelined_keyed_sends_keep_their_order(cluster: Any, seed: int) -> None:
     """A queue holds a key's messages in the order of the sends, with possible gaps, whatever was retried."""
     each = Chaos(seed)

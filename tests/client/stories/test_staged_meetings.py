@@ -14,9 +14,9 @@ from pocketmq.client.staged.staged_transaction import InDoubt, StagedTransaction
 from pocketmq.common.errors import PocketMQError
 from tests.client.real_cluster import RealCluster
 from tests.client.stories.test_staged_transactions import batch, bodies
+from tests.profiles import lives
 from tests.sim.seeds import base_seed
 
-ROUNDS = 12
 RUNS = 3
 ROWS = 6
 
@@ -61,6 +61,7 @@ async def run_once(
 
 
 @pytest.mark.slow
+@pytest.mark.scaled
 async def test_runs_that_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three drivers of each transaction at once, some of which die anywhere; then one more run ends it."""
     rng = random.Random(base_seed())
@@ -70,7 +71,7 @@ async def test_runs_that_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     await cluster.create_topic("T", 1)
     seen: Counter[int] = Counter()
     try:
-        for number in range(ROUNDS):
+        for number in lives(60):
             transactional_id = f"job{number}"  # a new id: its brokers have to learn of each other
             seeds = [random.Random(rng.random()) for _ in range(RUNS)]
             await asyncio.gather(

@@ -80,8 +80,15 @@ def reported_lost(text: str) -> set[tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clean_up_after", [0, 1, 1000])
-@pytest.mark.parametrize("tags", ["", "odd"])
+@pytest.mark.parametrize(
+    ("tags", "clean_up_after"),
+    [
+        ("", 0),
+        ("odd", 1),
+        ("", 1000),
+        *(pytest.param(*each, marks=pytest.mark.soak) for each in (("odd", 0), ("", 1), ("odd", 1000))),
+    ],
+)
 def test_what_retention_removes_between_two_pulls_is_reported(
     broker: PocketBroker,
     capfd: pytest.CaptureFixture[str],
