@@ -1,6 +1,6 @@
 """Each command once as a process: it starts, imports its modules, prints, and ends with its code.
 
-All other effects of a command are tested inside the process of the tests.
+All other effects of a command are tested inside the process of the tests. Half of the processes run in the soak only.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from pocketmq.testing import PocketBroker
 from tests.cli.conftest import RunCommand
 
 pytestmark = pytest.mark.slow
+soak = pytest.mark.soak
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +34,14 @@ def test_produce_and_consume(broker: PocketBroker, run_process: RunCommand) -> N
     ("arguments", "code", "told"),
     [
         (("group", "list"), 0, b"group"),
-        (("ha", "status"), 0, b"pocket"),
-        (("lock", "list"), 0, b""),
+        pytest.param(("ha", "status"), 0, b"pocket", marks=soak),
+        pytest.param(("lock", "list"), 0, b"", marks=soak),
         (("message", "query", "NoSuchTopic", "--key", "k"), 1, b"error: "),
-        (("dlq", "list"), 0, b""),
-        (("transaction", "list"), 0, b""),
+        pytest.param(("dlq", "list"), 0, b"", marks=soak),
+        pytest.param(("transaction", "list"), 0, b"", marks=soak),
         (("doctor",), 0, b"append lock free now"),
         (("request", "NoSuchTopic", "-m", "x", "--timeout-ms", "1"), 1, b"error: "),
-        (("trace", "0" * 32), 1, b"error: "),
+        pytest.param(("trace", "0" * 32), 1, b"error: ", marks=soak),
     ],
 )
 def test_what_asks_a_broker(
@@ -58,8 +59,8 @@ def test_what_asks_a_broker(
         (("log", "verify", "no_such_directory"), 1, b"no_such_directory"),
         (("retry-store", "list", "no_such_store"), 2, b"no_such_store"),
         (("scenario", "list"), 0, b"too-many-requests"),
-        (("pipeline", "--help"), 0, b"Usage"),
-        (("bench", "--help"), 0, b"Usage"),
+        pytest.param(("pipeline", "--help"), 0, b"Usage", marks=soak),
+        pytest.param(("bench", "--help"), 0, b"Usage", marks=soak),
         (("standalone", "--no-such-option"), 2, b"No such option"),
     ],
 )

@@ -221,20 +221,25 @@ main()
 """A daemon on a disk of 1 TB that is 92 % full."""
 
 
-def test_a_disk_above_a_limit_is_reported_before_anything_else(start_daemon: Any, tmp_path: Path) -> None:
-    """One line on standard error; the ready line stays the first on standard output."""
+def test_a_disk_above_a_limit_and_a_former_name_are_reported_before_anything_else(
+    start_daemon: Any, tmp_path: Path
+) -> None:
+    """One line on standard error; the ready line stays the first on standard output. A setting's former name is the
+    next line, and the broker starts with both."""
+    former = "broker.named_transaction_time_out"
     data = tmp_path / "not" / "there" / "yet"
     words = ("broker", "--broker-port", "0", "--namesrv", "127.0.0.1:1", "--data-dir", str(data))
-    daemon = start_daemon(*words, command=[sys.executable, "-c", FULL_DISK])
+    daemon = start_daemon(*words, "--set", f"{former}=60000", command=[sys.executable, "-c", FULL_DISK])
     assert daemon.ready.startswith("ready ")
     code, rest, errors = daemon.end()
     assert (code, rest) == (0, "")
     warnings = [line for line in errors.splitlines() if line.startswith("warning: ")]
-    assert warnings == errors.splitlines()[:1]
+    assert warnings == errors.splitlines()[:2]
     assert warnings[0].startswith(
         f"warning: disk of {data} is 92.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio); "
         "free "
     )
+    assert warnings[1] == f"warning: --set {former}=60000: {former} is now broker.staged_transaction_time_out"
 
 
 @pytest.mark.parametrize(
@@ -342,12 +347,3 @@ def test_settings_are_taken_under_their_former_names(former: str, name: str) -> 
     with pytest.warns(DeprecationWarning, match=f"{former} is now broker.{name}"):
         settings = load_settings({}, None, [f"broker.{former}=4711"], {})
     assert getattr(settings.get(BrokerConfig), name) == 4711
-
-
-def test_a_former_name_is_reported_at_the_start(start_daemon: Any, tmp_path: Path) -> None:
-    """In one line on standard error, where an operator sees it; the broker starts."""
-    former = "broker.named_transaction_time_out"
-    daemon = start_daemon("standalone", *PORTS, "--data-dir", str(tmp_path), "--set", f"{former}=60000")
-    assert daemon.ready.startswith("ready ")
-    _, _, errors = daemon.end()
-    assert f"warning: --set {former}=60000: {former} is now broker.staged_transaction_time_out\n" in errors
