@@ -7,33 +7,25 @@ from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.request.request_task import Refusal
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import encode_properties
-from pocketmq.common.record_codec import Record, encode_record
+from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, RecordMeta, record_meta
-from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
-from pocketmq.store.message_store import MessageStore
-from tests.store.log_fakes import HOST, read_queue
+from tests.broker.stepped import SteppedService
+from tests.store.log_fakes import HOST
 
 
-class DelayFixture:
+class DelayFixture(SteppedService):
     """Opens at once. ``send`` stores one delayed message, ``run`` does all that is due."""
 
     def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, host: bytes = HOST) -> None:
-        self.clock = clock
+        super().__init__(config, file_system, clock, host)
         self.config = config
-        self.runner = SteppedRunner()
-        self.log = CapturedLog()
         self.files = file_system
-        self.store = MessageStore(config, file_system=file_system, clock=clock, runner=self.runner)
-        self.store.store_host = host
-        self.store.open()
         file_system.make_dirs(f"{self.store.config.store_path_root_dir}/config")
         self.service = DelayService(config, self.store, file_system, BrokerCounters(), clock, self.log)
-        self.service.open()
-        self.service.start(self.runner)
+        self.start()
         self.plan = DelayPlan(config, self.store.delay_levels, self.service.is_congested, clock)
 
     def record(
@@ -77,19 +69,6 @@ class DelayFixture:
         self.store.dispatcher.catch_up()
         return wait_ms
 
-    def delivered(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
-        """Read a whole queue."""
-        return read_queue(self.store, topic, queue_id)
-
-    def bodies(self, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-        """Return the bodies that arrived in a queue."""
-        return [record.body for record in self.delivered(topic, queue_id)]
-
     def events(self, name: str) -> list[Any]:
         """Return the log's events of one name."""
         return [event for event in self.log.events if event["event"] == name]
-
-    def stop(self) -> None:
-        """Stop cleanly."""
-        self.service.stop()
-        self.store.close()

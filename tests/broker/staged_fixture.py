@@ -10,15 +10,13 @@ from pocketmq.broker.staged.staged_service import StagedService
 from pocketmq.broker.staged.staged_state import StagedState
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import encode_properties
-from pocketmq.common.record_codec import Record, encode_record
+from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
-from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
-from pocketmq.store.message_store import MessageStore
-from tests.store.log_fakes import HOST, read_queue
+from tests.broker.stepped import SteppedService
+from tests.store.log_fakes import HOST
 
 KEEP_HOURS = 24
 
@@ -43,23 +41,17 @@ def plain(body: bytes, topic: str = "T", queue_id: int = 0) -> bytes:
     )
 
 
-class StagedFixture:
+class StagedFixture(SteppedService):
     """Opens at once. ``stage``, ``prepare``, ``commit``, ``drop`` append; ``deliver`` steps the service."""
 
     def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, **settings: Any) -> None:
-        self.clock = clock
-        self.log = CapturedLog()
-        self.runner = SteppedRunner()
-        self.store = MessageStore(config, file_system=file_system, clock=clock, runner=self.runner)
-        self.store.store_host = HOST
-        self.store.open()
+        super().__init__(config, file_system, clock)
         self.deleted: set[str] = set()
         self.staged_log = StagedLog(
             self.store, BrokerCounters(), clock, self.log, lambda topic: topic not in self.deleted
         )
         self.service = StagedService(BrokerConfig(**settings), self.store, self.staged_log, clock, self.log)
-        self.service.open()
-        self.service.start(self.runner)
+        self.start()
 
     def state(self, transactional_id: str, version: int) -> StagedState:
         return self.staged_log.table.get(transactional_id, version)[0]
@@ -93,15 +85,3 @@ class StagedFixture:
             if self.service.step() != 0.0:
                 break
         self.store.dispatcher.catch_up()
-
-    def delivered(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
-        """Read a whole queue."""
-        return read_queue(self.store, topic, queue_id)
-
-    def bodies(self, topic: str = "T") -> list[bytes]:
-        return [record.body for record in self.delivered(topic)]
-
-    def stop(self) -> None:
-        """Stop cleanly."""
-        self.service.stop()
-        self.store.close()

@@ -11,16 +11,14 @@ from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.broker.transaction.transaction_table import Half, Outcome, TransactionTable
 from pocketmq.broker.transaction.transaction_writer import TransactionWriter
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import encode_properties
-from pocketmq.common.record_codec import Record, decode_record, encode_record
+from pocketmq.common.record_codec import decode_record, encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
-from pocketmq.common.runner import SteppedRunner
 from pocketmq.remoting.protocol.transaction import CheckTransactionStateRequestHeader
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
-from pocketmq.store.message_store import MessageStore
-from tests.store.log_fakes import HOST, read_queue
+from tests.broker.stepped import SteppedService
+from tests.store.log_fakes import HOST
 
 GROUP = "g"
 
@@ -39,18 +37,13 @@ class OneProducer:
         self.asked.append((header, body))
 
 
-class TransactionFixture:
+class TransactionFixture(SteppedService):
     """Opens at once. ``half`` stores half messages, ``end`` decides, ``round`` runs the checks."""
 
     def __init__(self, config: StoreConfig, file_system: FileSystem, clock: ManualClock, **settings: Any) -> None:
-        self.clock = clock
-        self.log = CapturedLog()
+        super().__init__(config, file_system, clock)
         self.port = OneProducer()
         self.offsets = ConsumerOffsets(1000)
-        self.runner = SteppedRunner()
-        self.store = MessageStore(config, file_system=file_system, clock=clock, runner=self.runner)
-        self.store.store_host = HOST
-        self.store.open()
         file_system.make_dirs(f"{self.store.config.store_path_root_dir}/pocketmq")
         self.config = BrokerConfig(**{"transaction_check_interval": 1000, "transaction_time_out": 1000, **settings})
         self.table = TransactionTable(self.config.transaction_pending_max)
@@ -66,8 +59,7 @@ class TransactionFixture:
             clock,
             self.log,
         )
-        self.service.open()
-        self.service.start(self.runner)
+        self.start()
         self.plan = HalfPlan(self.config, self.table)
         self.records = HalfRecords(HOST)
 
@@ -128,12 +120,3 @@ class TransactionFixture:
         self.service.step()
         self.store.dispatcher.catch_up()
         return [decode_record(body).body for _, body in self.port.asked]
-
-    def delivered(self, topic: str = "T") -> list[Record]:
-        """Read the whole queue 0 of a topic."""
-        return read_queue(self.store, topic, 0)
-
-    def stop(self) -> None:
-        """Stop cleanly."""
-        self.service.stop()
-        self.store.close()

@@ -12,13 +12,13 @@ import msgspec
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record import KEYS
-from pocketmq.common.record_codec import Record, decode_record
+from pocketmq.common.record_codec import Record
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 from tests.sim.crash_file_system import CrashFileSystem
-from tests.store.log_fakes import HOST, group_of, put
+from tests.store.log_fakes import HOST, group_of, put, read_queue
 
 ROOT: Final = "/data/store"
 SEGMENT_BYTES: Final = 16_384
@@ -166,20 +166,7 @@ class SimStore:
 
 def read_all(store: MessageStore) -> dict[tuple[str, int], list[Record]]:
     """Read every queue as a consumer does, from its min offset to its max offset."""
-    found: dict[tuple[str, int], list[Record]] = {}
-    for topic, queue_id, min_offset, max_offset in store.queues():
-        records: list[Record] = []
-        offset = min_offset
-        while offset < max_offset:
-            got = store.get(topic, queue_id, offset, max_messages=64, max_bytes=1 << 20)
-            data, at = got.body.tobytes(), 0
-            for size in got.sizes.tolist():
-                records.append(decode_record(data[at : at + size]))
-                at += size
-            assert got.next_begin_offset > offset, f"a reader of {topic}/{queue_id} hangs at {offset}: {got.status}"
-            offset = got.next_begin_offset
-        found[topic, queue_id] = records
-    return found
+    return {(topic, queue_id): read_queue(store, topic, queue_id, 64) for topic, queue_id, _, _ in store.queues()}
 
 
 def check(store: MessageStore, ledger: Ledger) -> dict[Place, bytes]:

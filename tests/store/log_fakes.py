@@ -53,16 +53,14 @@ def bodies(*texts: bytes, topic: str = "T", queue_id: int = 0) -> RecordGroup:
     return group_of([put(text, topic, queue_id) for text in texts])
 
 
-def read_queue(store: MessageStore, topic: str, queue_id: int = 0) -> list[Record]:
+def read_queue(store: MessageStore, topic: str, queue_id: int = 0, max_messages: int = 1000) -> list[Record]:
     """Read a whole queue, as pulls do."""
     found: list[Record] = []
     offset = store.min_offset(topic, queue_id)
     while offset < store.max_offset(topic, queue_id):
-        got = store.get(topic, queue_id, offset, max_messages=1000, max_bytes=1 << 22)
-        data, at = got.body.tobytes(), 0
-        for size in got.sizes.tolist():
-            found.append(decode_record(data[at : at + size]))
-            at += size
+        got = store.get(topic, queue_id, offset, max_messages=max_messages, max_bytes=1 << 20)
+        found += split(got.body, got.sizes)
+        assert got.next_begin_offset > offset, f"a reader of {topic}/{queue_id} hangs at {offset}: {got.status}"
         offset = got.next_begin_offset
     return found
 
@@ -119,14 +117,7 @@ class Stepped:
 
     def records(self, topic: str = "T", queue_id: int = 0) -> list[Record]:
         """Read a whole queue as a consumer does."""
-        out: list[Record] = []
-        offset = self.store.min_offset(topic, queue_id)
-        while offset < self.store.max_offset(topic, queue_id):
-            found = self.store.get(topic, queue_id, offset, max_messages=100, max_bytes=1 << 20)
-            out += split(found.body, found.sizes)
-            assert found.next_begin_offset > offset, found.status
-            offset = found.next_begin_offset
-        return out
+        return read_queue(self.store, topic, queue_id, 100)
 
 
 def split(body: NDArray[np.uint8], sizes: NDArray[np.uint32]) -> list[Record]:

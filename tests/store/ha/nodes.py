@@ -25,7 +25,7 @@ from pocketmq.store.ha.state import HaState
 from pocketmq.store.ha.transport import Transport, TransportError
 from pocketmq.store.message_store import MessageStore
 from tests.store.ha.transports import MemoryListener, MemoryTransport, pair
-from tests.store.log_fakes import HOST, bodies, split, store_config
+from tests.store.log_fakes import HOST, bodies, read_queue, store_config
 
 Spoil = Callable[[bytes], bytes]
 
@@ -266,13 +266,7 @@ def is_prefix(slave: Node, master: Node) -> bool:
 
 def texts_of(node: Node, topic: str = "T") -> list[bytes]:
     """Return the bodies that a consumer of queue 0 gets."""
-    out: list[bytes] = []
-    offset = node.store.min_offset(topic, 0)
-    while offset < node.store.max_offset(topic, 0):
-        found = node.store.get(topic, 0, offset, max_messages=100, max_bytes=1 << 20)
-        out += [record.body for record in split(found.body, found.sizes)]
-        offset = found.next_begin_offset
-    return out
+    return [record.body for record in read_queue(node.store, topic)]
 
 
 def follow(master: Node, *slaves: Node) -> None:

@@ -12,7 +12,7 @@ from pocketmq.common.errors import Cause
 from pocketmq.store.append_result import AppendResult
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.message_store import MessageStore
-from tests.store.log_fakes import Stepped, bodies, split, store_config
+from tests.store.log_fakes import Stepped, bodies, read_queue, store_config
 
 SIZE_KIB = 2048
 SETTINGS: dict[str, Any] = {"mapped_file_size_commit_log": 128 << 10, "mapped_file_size_consume_queue": 20 * 4096}
@@ -64,13 +64,7 @@ class Filling:
 
     def read(self) -> list[bytes]:
         self.store.show_all()
-        found: list[bytes] = []
-        offset = self.store.min_offset("T", 0)
-        while offset < self.store.max_offset("T", 0):
-            got = self.store.get("T", 0, offset, max_messages=100, max_bytes=1 << 20)
-            found += [record.body for record in split(got.body, got.sizes)]
-            offset = got.next_begin_offset
-        return found
+        return [record.body for record in read_queue(self.store, "T")]
 
 
 @pytest.mark.slow

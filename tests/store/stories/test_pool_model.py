@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.message_store import MessageStore
-from tests.store.log_fakes import Stepped, crashed_copy, group_of, put, split, store_config
+from tests.store.log_fakes import Stepped, crashed_copy, group_of, put, read_queue, store_config
 
 GROUP = st.lists(st.tuples(st.integers(0, 900), st.integers(0, 2)), min_size=1, max_size=12)
 STEPS = st.lists(
@@ -180,13 +180,11 @@ def test_kill_9_under_load_loses_only_what_was_not_committed(tmp_path: Path) -> 
     assert store.committed_offset >= promised
     assert appended >= promised > 1 << 18
     for queue_id in range(3):
-        offset, last = store.min_offset("T", queue_id), -1
-        while offset < store.max_offset("T", queue_id):
-            got = store.get("T", queue_id, offset, max_messages=200, max_bytes=1 << 20)
-            for record in split(got.body, got.sizes):
-                number = int(record.body.split()[0])
-                assert record.body == b"%d " % number + bytes(number % 900)
-                assert (number % 3, record.queue_offset) == (queue_id, offset)
-                assert number >= last
-                last, offset = number, offset + 1
+        last = -1
+        for offset, record in enumerate(read_queue(store, "T", queue_id), store.min_offset("T", queue_id)):
+            number = int(record.body.split()[0])
+            assert record.body == b"%d " % number + bytes(number % 900)
+            assert (number % 3, record.queue_offset) == (queue_id, offset)
+            assert number >= last
+            last = number
     store.close()
