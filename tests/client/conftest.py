@@ -18,6 +18,7 @@ from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.namesrv import BrokerData, QueueData, TopicRouteData
 from pocketmq.remoting.server import RemotingServer, ServerConfig
 from pocketmq.testing.broker import PocketBroker
+from tests.client.scripted import NATIVE, store
 
 
 @pytest.fixture(scope="package")
@@ -171,3 +172,20 @@ def instance_of() -> Any:
         return ClientInstance(namesrv, options=ClientOptions(**options))
 
     return make
+
+
+@pytest.fixture
+async def one(cluster: ScriptedCluster) -> ScriptedCluster:
+    """Broker a with topic T."""
+    (await cluster.add("a")).answers[NATIVE] = store
+    cluster.topics["T"] = ["a"]
+    return cluster
+
+
+@pytest.fixture
+async def two(cluster: ScriptedCluster) -> ScriptedCluster:
+    """Brokers a and b, topic T on both."""
+    for name in ("a", "b"):
+        (await cluster.add(name)).answers[NATIVE] = store
+    cluster.topics["T"] = ["a", "b"]
+    return cluster

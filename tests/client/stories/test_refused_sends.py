@@ -22,17 +22,12 @@ from pocketmq.client import (
 )
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import Cause, Stored
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.protocol.send import NativeAppendResponseHeader, SendMessageResponseHeader
+from tests.client.scripted import NATIVE, TYPED, silent, store
 
-NATIVE, TYPED = RequestCode.NATIVE_APPEND, RequestCode.SEND_MESSAGE_V2
 BUSY_TEXT = "[OVERLOAD]system busy, start flow control for a while"
 FACTS = {"cause": "queue_full", "stored": "no", "retry_after_ms": "30", "stages": "queue_wait=0.02"}
-
-
-def store(connection: Any, request: Any) -> Any:
-    results = [(0, 5, [(1000, count)], "") for _, _, count in request.header.sections]
-    return ResponseCode.SUCCESS, "", NativeAppendResponseHeader(1, results), b""
 
 
 def store_as(code: int) -> Any:
@@ -47,10 +42,6 @@ def store_as(code: int) -> Any:
 
 def busy(connection: Any, request: Any) -> Any:
     return ResponseCode.SYSTEM_BUSY, BUSY_TEXT, None, b"", FACTS
-
-
-def silent(connection: Any, request: Any) -> Any:
-    return None
 
 
 def times(count: int, first: Any, then: Any) -> Any:
@@ -72,23 +63,6 @@ def native_sections(cluster: Any) -> int:
 
 def native_requests(cluster: Any) -> int:
     return sum(server.codes().count(NATIVE) for server in cluster.brokers.values())
-
-
-@pytest.fixture
-async def one(cluster: Any) -> Any:
-    """Broker a with topic T."""
-    (await cluster.add("a")).answers[NATIVE] = store
-    cluster.topics["T"] = ["a"]
-    return cluster
-
-
-@pytest.fixture
-async def two(cluster: Any) -> Any:
-    """Brokers a and b, topic T on both."""
-    for name in ("a", "b"):
-        (await cluster.add(name)).answers[NATIVE] = store
-    cluster.topics["T"] = ["a", "b"]
-    return cluster
 
 
 class MuteServer:

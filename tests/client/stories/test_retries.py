@@ -9,14 +9,9 @@ from pocketmq.client import ClientInstance, ClientOptions, Message, NoNameServer
 from pocketmq.common.errors import Stored
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.send import NativeAppendResponseHeader, SendMessageResponseHeader
+from tests.client.scripted import NATIVE, TYPED, silent
 
-NATIVE, TYPED, BATCH = RequestCode.NATIVE_APPEND, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
-
-
-def store(connection: Any, request: Any) -> Any:
-    """Answer a native append as if all were stored."""
-    results = [(0, 5, [(1000, count)], "") for _, _, count in request.header.sections]
-    return ResponseCode.SUCCESS, "", NativeAppendResponseHeader(1, results), b""
+BATCH = RequestCode.SEND_BATCH_MESSAGE
 
 
 def store_typed(connection: Any, request: Any) -> Any:
@@ -28,19 +23,6 @@ def store_typed(connection: Any, request: Any) -> Any:
 
 def refuse(code: Any, remark: Any = "no") -> Any:
     return lambda connection, request: (code, remark, None, b"")
-
-
-def silent(connection: Any, request: Any) -> Any:
-    return None
-
-
-@pytest.fixture
-async def two(cluster: Any) -> Any:
-    """Brokers a and b, topic T on both."""
-    for name in ("a", "b"):
-        (await cluster.add(name)).answers[NATIVE] = store
-    cluster.topics["T"] = ["a", "b"]
-    return cluster
 
 
 async def test_a_refused_send_goes_to_the_other_broker(two: Any) -> None:
