@@ -22,11 +22,11 @@ from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader
 from pocketmq.store.append_result import AppendResult, PutStatus
 from tests.broker.conftest import Client, Harness, records_of, store_config
 from tests.broker.raw_client import RawClient
+from tests.delays import ALL_ONE_SECOND, short_seconds
 
 GROUP = "group"
 RETRY = "%RETRY%group"
 DEAD = "%DLQ%group"
-FAST = {"message_delay_level": " ".join(["1s"] * 18)}
 
 
 def properties(**values: object) -> str:
@@ -48,6 +48,12 @@ def record_at_end(app: BrokerApp) -> Record:
         assert found is not None
         last, at = found, at + len(found)
     return decode_record(last)
+
+
+async def quick_broker(harness: Harness) -> BrokerApp:
+    """Start a broker whose every delay level is 50 ms."""
+    with short_seconds():
+        return await harness.broker(store_settings=ALL_ONE_SECOND)
 
 
 async def pulled(client: Client, topic: str, count: int = 1, offset: int = 0) -> list[Record]:
@@ -112,7 +118,7 @@ async def _as_delivered(broker: BrokerApp, client: Client, copy: Record) -> int:
 
 async def test_a_retry_comes_by_itself_and_wakes_a_held_pull(harness: Harness) -> None:
     """Through the delay to the retry topic, where any consumer can pull it; progress survives a broker's restart."""
-    app = await harness.broker(store_settings=FAST)
+    app = await quick_broker(harness)
     client = await harness.client(app)
     await client.put(b"again")
     assert (await send_back(client, 0)).code == 0
@@ -120,7 +126,7 @@ async def test_a_retry_comes_by_itself_and_wakes_a_held_pull(harness: Harness) -
     assert (copy.body, copy.reconsume_times, copy.topic) == (b"again", 1, RETRY)
     assert (await send_back(client, copy.physical_offset)).code == 0
     await app.stop()
-    app = await harness.broker(store_settings=FAST)
+    app = await quick_broker(harness)
     client = await harness.client(app)
     (second,) = await pulled(client, RETRY, offset=1)
     assert second.reconsume_times == 2
@@ -325,7 +331,7 @@ async def test_rocketmqs_codecs_carry_a_send_back(tmp_path: Path, codec: int) ->
 
 async def test_a_timed_message_can_be_sent_back(harness: Harness) -> None:
     """The properties left by its delivery neither delay nor forbid the copy."""
-    app = await harness.broker(store_settings=FAST)
+    app = await quick_broker(harness)
     client = await harness.client(app)
     await client.put(b"now")
     assert (await client.send(body=b"timed", properties=properties(TIMER_DELAY_MS=20))).code == 0

@@ -26,15 +26,15 @@ from pocketmq.testing.broker import PocketBroker
 from tests.client.conftest import until_known
 from tests.client.idempotence.conftest import message_of
 from tests.client.real_cluster import RealCluster
+from tests.delays import ALL_ONE_SECOND, short_seconds
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-FAST = {"message_delay_level": " ".join(["1s"] * 18)}
 
 
 @pytest.fixture(scope="module")
 def fast_broker() -> Any:
-    """A broker whose delay levels are one second each."""
-    with PocketBroker(store=FAST) as running:
+    """A broker whose delay levels are 50 ms each."""
+    with short_seconds(), PocketBroker(store=ALL_ONE_SECOND) as running:
         yield running
 
 
@@ -149,7 +149,7 @@ async def test_an_ordered_message_that_keeps_failing_dies_in_its_order(
 @pytest.mark.slow
 async def test_a_retry_survives_a_restart_of_broker_and_consumer(tmp_path: Path, topic: str, group: str) -> None:
     """The copy waits in the log, not in memory."""
-    with PocketBroker(store=FAST, data_dir=tmp_path) as broker:
+    with short_seconds(), PocketBroker(store=ALL_ONE_SECOND, data_dir=tmp_path) as broker:
         async with Producer(group=group, namesrv=broker.namesrv) as producer:
             await producer.send(Message(topic, b"again"))
         consumer = consumer_of(broker.namesrv, group + "c")
@@ -164,7 +164,7 @@ async def test_a_retry_survives_a_restart_of_broker_and_consumer(tmp_path: Path,
             await failed.wait()
             policy: Any = consumer._policy
             await until(lambda: policy.sent_back == 1)
-    with PocketBroker(store=FAST, data_dir=tmp_path) as broker:
+    with short_seconds(), PocketBroker(store=ALL_ONE_SECOND, data_dir=tmp_path) as broker:
         consumer = consumer_of(broker.namesrv, group + "c")
         seen: list[tuple[bytes, int]] = []
 
