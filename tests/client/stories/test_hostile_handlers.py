@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.handlers import ordered as ordered_mode
+from pocketmq.client.handlers import worker_pool
 from pocketmq.client.handlers.consume_result import Later
 from pocketmq.client.pull.pull_wire import PullResult, QueueResult
 from pocketmq.client.pull.subscription import parse_subscription
@@ -108,8 +110,11 @@ def test_later_takes_a_generator() -> None:
     assert [message.queue_offset for message in later.messages] == [3]
 
 
-async def test_a_handler_that_cannot_be_canceled_does_not_keep_the_consumer_from_stopping() -> None:
-    """It is cancelled, awaited for another second, and left behind."""
+async def test_a_handler_that_cannot_be_canceled_does_not_keep_the_consumer_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is cancelled, awaited for another while, and left behind."""
+    monkeypatch.setattr(worker_pool, "CANCEL_WAIT_S", 0.05)
     bench, end = Bench(concurrency=1), asyncio.Event()
 
     async def handle(message: Any) -> None:
@@ -149,8 +154,11 @@ async def test_an_ordered_queue_survives_what_its_handler_raises(kind: str) -> N
     world.close()
 
 
-async def test_an_ordered_handler_that_cannot_be_canceled_does_not_keep_the_mode_from_stopping() -> None:
+async def test_an_ordered_handler_that_cannot_be_canceled_does_not_keep_the_mode_from_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The mode does the same as concurrent consumption."""
+    monkeypatch.setattr(ordered_mode, "CANCEL_WAIT_S", 0.05)
     end, began = asyncio.Event(), asyncio.Event()
 
     async def handle(message: Any) -> None:

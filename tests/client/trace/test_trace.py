@@ -19,6 +19,7 @@ from pocketmq.client.transaction.transaction_producer import TransactionProducer
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.topics import TRACE_TOPIC
 from pocketmq.testing.broker import PocketBroker
+from tests.delays import short_seconds
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -26,7 +27,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 @pytest.fixture(scope="module")
 def tracing() -> Iterator[PocketBroker]:
     """Start a broker that makes a trace topic; other topics are made by tests only."""
-    with PocketBroker(broker={"trace_topic_enable": True}) as broker:
+    with short_seconds(), PocketBroker(broker={"trace_topic_enable": True}) as broker:
         yield broker
 
 
