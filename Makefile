@@ -1,9 +1,9 @@
 # PocketMQ: few verbs, the same in CI. Needs Python 3.11+ and make; everything else is installed into .venv.
 PYTHON ?= python3
 VENV   ?= .venv
-JOBS   ?= 2
 BIN     = $(VENV)/bin
 SHELL   = /bin/sh
+# JOBS, processes of pytest: the tests wait for a fifth of their time, so two cores have work for three.
 
 .PHONY: help run cluster setup test soak check scenarios torture partitions interop bench bench-quick docs-tables clean
 help:           ## this list
@@ -33,10 +33,12 @@ cluster: $(VENV)/.runtime ## name server, synchronous pair, second master (ARGS=
 
 setup: $(VENV)/.dev     ## everything a developer needs
 
+test: JOBS ?= 3
 test: $(VENV)/.dev      ## the tests, under four minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
 	@PYTHONPATH=src $(BIN)/python -m tests.java
 	POCKETMQ_TESTS=fast $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
+soak: JOBS ?= 2
 soak: $(VENV)/.dev      ## the long tests, and twenty times the examples and lives; ten minutes on two cores (ARGS="-k lives")
 	@PYTHONPATH=src $(BIN)/python -m tests.java
 	POCKETMQ_TESTS=soak $(BIN)/python -m pytest -n $(JOBS) -m soak $(ARGS)
