@@ -275,7 +275,16 @@ class PlainRecordBuilder:
     in the order UNIQ_KEY, TAGS, KEYS, CLUSTER, others. Keeps the constant bytes of ``_TEMPLATES_MAX`` (topic, tags).
     """
 
-    __slots__ = ("_cluster", "_cluster_property", "_fixed", "_header", "_host_bits", "_pack", "_templates", "family")
+    __slots__ = (
+        "_cluster",
+        "_cluster_property",
+        "_fixed",
+        "_header",
+        "_templates",
+        "family",
+        "host_bits",
+        "pack_header",
+    )
 
     def __init__(self, cluster: str, family: int = 4) -> None:
         """``cluster``: name of the broker's cluster; ``family``: 4 or 6, the host family the broker announced."""
@@ -284,9 +293,9 @@ class PlainRecordBuilder:
         self._cluster = cluster
         self._cluster_property = encode_text(f"{CLUSTER}\x01{cluster}\x02")
         client = _CLIENT_V6 if family == 6 else _CLIENT_V4
-        self._pack = client.pack
+        self.pack_header = client.pack
         self._header = BODY_AT + (2 * HOST_V6_EXTRA if family == 6 else 0)
-        self._host_bits = HOSTS_V6_MASK if family == 6 else 0
+        self.host_bits = HOSTS_V6_MASK if family == 6 else 0
         self._templates: dict[tuple[str, str], tuple[bytes, bytes, int]] = {}
 
     def build(
@@ -333,13 +342,13 @@ class PlainRecordBuilder:
             size += len(keys) + len(order)
         length = len(body)
         try:
-            header = self._pack(
+            header = self.pack_header(
                 size + length,
                 MAGIC_V1,
                 crc32(body) & CRC_MASK,
                 queue_id,
                 message.flag,
-                sys_flag | self._host_bits,
+                sys_flag | self.host_bits,
                 born_timestamp_ms,
                 length,
             )
@@ -420,13 +429,13 @@ class PlainRecordBuilder:
         topic = self._topic(message.topic)
         length = len(body)
         try:
-            header = self._pack(
+            header = self.pack_header(
                 self._header + length + len(topic) + 2 + len(properties),
                 MAGIC_V1,
                 crc32(body) & CRC_MASK,
                 queue_id,
                 message.flag,
-                sys_flag | self._host_bits,
+                sys_flag | self.host_bits,
                 born_timestamp_ms,
                 length,
             )

@@ -7,6 +7,8 @@
     fastjson                 RocketMQ's dialect of JSON
     connection, server, server_config, output, refused_requests, telemetry
                              the server's side: reads, hands over, writes answers
+    short_frames, short_answers
+                             where each number of a small native append and its answer stands; answers read in place
     channel, channel_pool, pending, loop
                              the client's side: connects, identifies the server, waits for answers
 

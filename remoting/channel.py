@@ -35,10 +35,11 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
 from pocketmq.remoting.output import Output
-from pocketmq.remoting.pending import PENDING_MAX, Pending, PendingTable
+from pocketmq.remoting.pending import PENDING_MAX, Pending, PendingTable, Waiting
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.protocol.spec import Header
+from pocketmq.remoting.short_answers import ShortAnswers
 
 Done = Callable[[Response | PocketMQError], None]
 """Called once, in the loop's thread, with the answer or the error (passed, not raised)."""
@@ -232,6 +233,36 @@ class ClientChannel(asyncio.BufferedProtocol):
         output.add(buffers)
         if self._expire_timer is None:
             self._expire_timer = self._loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
+
+    def reserve(self) -> int | None:
+        """Return the opaque for ``request_now``; None if ``request_nowait`` would refuse, or the peer does not read."""
+        pending = self._pending
+        return pending.next_opaque() if self.writable and len(pending.entries) < pending.count_max else None
+
+    def request_now(self, opaque: int, entry: Waiting, frame: bytes) -> None:
+        """Write the whole ``frame`` of a small native append at once; ``entry`` gets its answer, or the error.
+
+        To be called right after ``reserve``. Answers of the layout in ``short_frames`` are read in place. The frame
+        counts as sent from here on, so ``entry.turn`` is -1.
+        """
+        if self._decoder.in_place is None:
+            self._decoder.in_place = ShortAnswers(self._pending.entries, self._callback_failed).take
+        self._pending.add(opaque, entry)
+        assert self._output is not None
+        self._output.write_now(frame)
+        if self._expire_timer is None:
+            self._expire_timer = self._loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
+
+    def withdraw(self, entry: Waiting) -> None:
+        """Forget a request: its answer is not wanted any more."""
+        for opaque, each in self._pending.entries.items():
+            if each is entry:
+                del self._pending.entries[opaque]
+                return
+
+    def waiting(self) -> list[Waiting]:
+        """Return the requests that wait for an answer."""
+        return list(self._pending.entries.values())
 
     async def request(
         self,
@@ -439,11 +470,14 @@ class ClientChannel(asyncio.BufferedProtocol):
         if len(self._pending) and self._expire_timer is None:
             self._expire_timer = self._loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
 
-    def _finish(self, entry: Pending, result: Response | PocketMQError) -> None:
+    def _finish(self, entry: Waiting, result: Response | PocketMQError) -> None:
         try:
             entry.done(result)
         except Exception as error:  # one caller's bug must not keep others from their answers
-            self._log.error("request_callback_failed", server=self.address, error=repr(error), exc_info=error)
+            self._callback_failed(error)
+
+    def _callback_failed(self, error: Exception) -> None:
+        self._log.error("request_callback_failed", server=self.address, error=repr(error), exc_info=error)
 
     def _shut(self, reason: str) -> None:
         if self.closed:

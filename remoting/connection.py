@@ -37,7 +37,7 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.frame import JSON, MSGPACK, Buffer, Frame, FrameDecoder
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.output import Output
-from pocketmq.remoting.pending import Pending, PendingTable
+from pocketmq.remoting.pending import Pending, PendingTable, Waiting
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.refused_requests import RefusedRequests
@@ -445,7 +445,7 @@ class Connection(asyncio.BufferedProtocol):
         if entry is not None and response is not None:
             self._finish(entry, response)
 
-    def _finish(self, entry: Pending, result: Response | PocketMQError) -> None:
+    def _finish(self, entry: Waiting, result: Response | PocketMQError) -> None:
         try:
             entry.done(result)
         except Exception as error:

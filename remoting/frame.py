@@ -10,6 +10,7 @@
 Lives here: ``Frame``, ``FrameDecoder``, the limits of one frame.
 """
 
+from collections.abc import Callable
 from struct import Struct
 
 import numpy as np
@@ -68,6 +69,8 @@ class FrameDecoder:
     begin a frame, at the start of the scratch buffer.
     ``error`` becomes ``FrameTooLarge`` or ``BadFrame`` as soon as the first eight bytes of a frame show it; the frames
     before it are still returned, later bytes are dropped.
+    ``in_place``, if set, sees each read that begins with a new frame: the buffer, and how many bytes came. It may take
+    frames from the beginning of it, and returns how many bytes they have; the rest is cut into frames as usual.
     """
 
     __slots__ = (
@@ -79,6 +82,7 @@ class FrameDecoder:
         "charged_bytes",
         "error",
         "frame_count",
+        "in_place",
         "large",
         "rest",
     )
@@ -94,6 +98,7 @@ class FrameDecoder:
         self._filled = 0
         self.charged_bytes = 0
         self.error: BadFrame | None = None
+        self.in_place: Callable[[memoryview, int], int] | None = None
         self.frame_count = 0
         """Frames completed so far: if it stays the same while ``half`` is true, a frame is slow."""
 
@@ -140,12 +145,16 @@ class FrameDecoder:
             return [Frame(word >> 24, bytes(large[PREFIX_BYTES:header_end]), large[header_end:])]
         if self.error is not None:
             return []
-        return self._parse(len(self.rest) + received_bytes)
+        at = 0
+        if self.in_place is not None and not self.rest:
+            at = self.in_place(self._scratch, received_bytes)
+            if at == received_bytes:
+                return []
+        return self._parse(at, len(self.rest) + received_bytes)
 
-    def _parse(self, end: int) -> list[Frame]:
+    def _parse(self, at: int, end: int) -> list[Frame]:
         view = self._scratch
         frames: list[Frame] = []
-        at = 0
         total = 0
         while end - at >= PREFIX_BYTES:
             length, word = PREFIX.unpack_from(view, at)

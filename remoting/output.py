@@ -1,9 +1,11 @@
 """Outgoing frames of one connection, written once per loop turn.
 
-Lives here: ``Output``: collect buffers, join the small ones, hand the large ones on without a copy.
+Lives here: ``Output``: collect buffers, join the small ones, hand the large ones on without a copy; write one buffer at
+once.
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -27,14 +29,39 @@ class OtherWriter(Protocol):
 class Output:
     """Buffers that wait to be written to one transport. Loop thread only.
 
-    Buffers belong to the output from ``add`` on and must not change until written.
+    Buffers belong to the output from ``add`` on and must not change until written. Nothing else writes to the
+    transport. ``write``: ``os.write``, or what a test puts in its place; used for transports that have a socket.
     """
 
-    __slots__ = ("_buffers", "_loop", "_on_flush", "_scheduled", "_transport", "direct", "turn", "waiting_bytes")
+    __slots__ = (
+        "_buffers",
+        "_descriptor",
+        "_handed_on",
+        "_loop",
+        "_noting",
+        "_on_flush",
+        "_passed_on",
+        "_scheduled",
+        "_transport",
+        "_write",
+        "direct",
+        "turn",
+        "waiting_bytes",
+    )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, transport: asyncio.WriteTransport, on_flush: Callable[[], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.WriteTransport,
+        on_flush: Callable[[], None],
+        write: Callable[[int, Buffer], int] = os.write,
     ) -> None:
+        self._write = write
+        sock = transport.get_extra_info("socket")
+        self._descriptor: int = -1 if sock is None else sock.fileno()
+        self._handed_on = 0  # writes to the transport, and how many of them have certainly left the turn
+        self._passed_on = 0
+        self._noting = False
         self._loop = loop
         self._transport = transport
         self._on_flush = on_flush
@@ -57,6 +84,47 @@ class Output:
         elif not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end_of_turn)
+
+    def write_now(self, data: bytes) -> None:
+        """Write ``data`` after everything added before: at once if the peer reads, without waiting for the turn's end.
+
+        The caller must take it as sent, even if the connection is lost right away. What the socket does not take goes
+        to the transport; a closing one drops it.
+        """
+        if self._buffers:
+            self.add((data,))
+            self.flush()
+            return
+        self.turn += 1
+        transport = self._transport
+        if transport.is_closing():  # from here on the descriptor may be another connection's
+            return
+        if self._handed_on != self._passed_on or self._descriptor < 0 or transport.get_write_buffer_size():
+            self._hand_on(data)
+            return
+        try:
+            written = self._write(self._descriptor, data)
+        except OSError:  # full, or lost: the transport waits, or notices
+            written = 0
+        if written != len(data):
+            self._hand_on(memoryview(data)[written:])
+
+    def _hand_on(self, data: Buffer) -> None:
+        # Until the end of the turn uvloop holds what it was given, and does not count it as its buffer: only in a later
+        # turn does an empty buffer mean that all of it has left.
+        self._handed_on += 1
+        self._transport.write(data)
+        if not self._noting:
+            self._noting = True
+            self._loop.call_soon(self._note, self._handed_on)
+        self._on_flush()
+
+    def _note(self, handed_on: int) -> None:
+        """In a later turn: all writes up to number ``handed_on`` have left, or the transport counts them."""
+        self._passed_on = handed_on
+        self._noting = handed_on != self._handed_on
+        if self._noting:
+            self._loop.call_soon(self._note, self._handed_on)
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
@@ -86,6 +154,7 @@ class Output:
         buffers = self._buffers
         self._buffers = []
         self.turn += 1
+        self._handed_on += 1
         write = self._transport.write
         if self.waiting_bytes < LARGE_BYTES:
             self.waiting_bytes = 0

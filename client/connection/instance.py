@@ -187,6 +187,8 @@ class ClientInstance:
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._opening: dict[str, asyncio.Task[BrokerConnection]] = {}
         self._connections: dict[str, BrokerConnection] = {}
+        self.connections_opened = 0
+        """Grows with every new connection to a broker."""
         self.supervisor = Supervisor(self.log, self.clock)
         self._tasks = TaskSet(self.supervisor)
         self.limits = RocketMQLimits(self.log)
@@ -390,6 +392,7 @@ class ClientInstance:
         if connection.announcement is None:
             self.limits.opened(broker_name, address, response.version)
         self._connections[address] = connection
+        self.connections_opened += 1
         return connection
 
     async def _wait(

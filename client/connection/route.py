@@ -105,6 +105,8 @@ class RouteTable:
 
     refresh_after_ms: int = 30_000
     topics_max: int = 10_000
+    changes: int = 0
+    """Grows whenever a route changes or goes; a refresh that finds the same route keeps the old object."""
     _entries: dict[str, _Entry] = field(default_factory=dict)
 
     def get(self, topic: str) -> TopicRoute | None:
@@ -117,12 +119,15 @@ class RouteTable:
         old = self._entries.pop(route.topic, None)
         if old is None and len(self._entries) >= self.topics_max:
             self._entries.pop(next(iter(self._entries)))
-        self._entries[route.topic] = _Entry(route, now_ns)
-        return old is None or old.route != route
+        changed = old is None or old.route != route
+        self.changes += changed
+        self._entries[route.topic] = _Entry(route if old is None or changed else old.route, now_ns)
+        return changed
 
     def forget(self, topic: str) -> None:
         """Drop a route that proved wrong, so that the next use asks again."""
         self._entries.pop(topic, None)
+        self.changes += 1
 
     def is_older(self, topic: str, age_ms: int, now_ns: int) -> bool:
         """Return whether a route is known and older than ``age_ms``."""

@@ -1,14 +1,15 @@
 """The results of sends: where a message is stored, and the broker's promise.
 
-Lives here: ``SendStatus``, ``Receipt``, ``SectionOutcome``, which the receipts of one section share, and the sequences
-of receipts that a batch returns.
+Lives here: ``SendStatus``, ``Receipt``, ``SectionOutcome``, which the receipts of one section share, ``ShortOutcome``
+in its place on the short path, and the sequences of receipts that a batch returns.
 """
 
 import enum
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import ClassVar, overload
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -157,12 +158,60 @@ class SectionOutcome:
         return offset_msg_id(self.store_host, offset) if offset >= 0 and self.store_host else ""
 
 
+class StoredAt(msgspec.Struct, frozen=True):
+    """What the receipts of all messages in one queue have in common, while one connection lasts."""
+
+    topic: str
+    queue_id: int
+    broker: str
+    store_host: bytes
+    flush: str
+    in_sync_replicas: int
+    region: str
+    trace_on: bool
+
+
+class ShortOutcome(msgspec.Struct):
+    """A ``SectionOutcome`` of the short path: stored at the first attempt, in one run, with ``SEND_OK``.
+
+    Holds only numbers and names: a receipt must not keep messages, futures or connections alive.
+    """
+
+    at: StoredAt
+    first_queue_offset: int
+    start: int
+    sizes: Sequence[int]
+    """Bytes of the records: ``start`` is the physical offset of the first."""
+
+    status: ClassVar[SendStatus] = SendStatus.SEND_OK
+    attempts: ClassVar[int] = 1
+    waited: ClassVar[bool] = True
+    duplicate_possible: ClassVar[bool] = False
+
+    topic = property(lambda self: self.at.topic)
+    broker = property(lambda self: self.at.broker)
+    queue_id = property(lambda self: self.at.queue_id)
+    flush = property(lambda self: self.at.flush)
+    in_sync_replicas = property(lambda self: self.at.in_sync_replicas)
+    region = property(lambda self: self.at.region)
+    trace_on = property(lambda self: self.at.trace_on)
+
+    def physical_offset(self, index: int) -> int:
+        """Return the physical offset of the ``index``-th record."""
+        return self.start + sum(self.sizes[:index])
+
+    def offset_msg_id(self, index: int) -> str:
+        """Return the offset message id of the ``index``-th record, or an empty string if the broker's is a name."""
+        host = self.at.store_host
+        return offset_msg_id(host, self.physical_offset(index)) if host else ""
+
+
 class Receipt:
     """Proof that one message was stored. Small: the messages of one section share everything but their place in it."""
 
     __slots__ = ("_index", "_outcome", "_uniq_key")
 
-    def __init__(self, outcome: SectionOutcome, index: int, uniq_key: bytes) -> None:
+    def __init__(self, outcome: SectionOutcome | ShortOutcome, index: int, uniq_key: bytes) -> None:
         self._outcome = outcome
         self._index = index
         self._uniq_key = uniq_key

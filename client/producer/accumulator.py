@@ -24,23 +24,23 @@ class Accumulator:
     ``full``.
     """
 
-    __slots__ = ("_frames", "frame_bytes_max", "open")
+    __slots__ = ("frame_bytes_max", "frames", "open")
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_TARGET) -> None:
         self.frame_bytes_max = frame_bytes_max
         self.open: dict[Any, Section] = {}
-        self._frames: dict[tuple[str, bool, bool, bool], Frame] = {}
+        self.frames: dict[tuple[str, bool, bool, bool], Frame] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._frames)
+        return bool(self.frames)
 
     def begin(self, section: Section) -> bool:
         """Open ``section`` in the frame of its broker; return True if no frame was open before: a flush is due."""
-        first = not self._frames
+        first = not self.frames
         name = (section.queue.broker_name, section.wait, section.oneway, section.half)
-        frame = self._frames.get(name)
+        frame = self.frames.get(name)
         if frame is None:
-            frame = self._frames[name] = Frame(*name)
+            frame = self.frames[name] = Frame(*name)
         frame.sections.append(section)
         section.frame = frame
         if section.key is not None:
@@ -67,7 +67,7 @@ class Accumulator:
 
     def take(self, frame: Frame) -> Frame:
         """Close ``frame``: no section is added to it from now on."""
-        del self._frames[frame.broker_name, frame.wait, frame.oneway, frame.half]
+        del self.frames[frame.broker_name, frame.wait, frame.oneway, frame.half]
         for section in frame.sections:
             if section.key is not None:
                 del self.open[section.key]
@@ -78,5 +78,5 @@ class Accumulator:
 
     def flush(self) -> list[Frame]:
         """Close and return every frame that is not empty."""
-        frames = [self.take(frame) for frame in list(self._frames.values())]
+        frames = [self.take(frame) for frame in list(self.frames.values())]
         return [frame for frame in frames if frame.sections]

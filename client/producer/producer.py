@@ -21,6 +21,8 @@ from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.client.producer.send_chain import SendChain
 from pocketmq.client.producer.send_port import SendPort
 from pocketmq.client.producer.send_trace import SendTrace
+from pocketmq.client.producer.short_path import ShortPath
+from pocketmq.client.producer.short_targets import ShortTargets
 from pocketmq.client.producer.stages import SendStage
 from pocketmq.client.producer.submission import IDS_AT_ONCE, Submission
 from pocketmq.client.sender.attempt_plan import AttemptPlan
@@ -138,9 +140,15 @@ class Producer(Lifecycle):
         self._chain = chain = SendChain(chosen, instance.log)
         rescue = chain.keep_failed if chain.keeping_failed else None
         self._sender = SectionSender(instance, group, plan, self._settled, rescue, chain.cutting, chain.settling)
-        self._submission = submission = Submission(
-            instance, options, self.in_flight, chooser, self._sender, chain.hooks(max_message_size)
-        )
+        hooks = chain.hooks(max_message_size)
+        self._submission = submission = Submission(instance, options, self.in_flight, chooser, self._sender, hooks)
+        self._short: ShortPath | None = None
+        if chain.passes_plain() and hooks.body_bytes_max and not linger_ms:
+            targets = ShortTargets(instance, self._sender, chooser, self.retry, options, group)
+            self._short = ShortPath(submission, self._sender, plan, targets, hooks.body_bytes_max)
+            submission.before_cut, submission.before_open = self._short.before_cut, self._short.before_open
+        self._add_short = self._short.add if self._short is not None else None
+        self._add_nowait = self._add_short if self._sync_attempts == self._async_attempts else None
         # what the hot path needs, without an attribute lookup in between
         self._accumulator, self._open, self._ids = submission.accumulator, submission.open, submission.ids
         self._is_simple, self._cut = submission.is_simple, submission.cut
@@ -163,6 +171,8 @@ class Producer(Lifecycle):
         self.instance.add_producer(self.group)
         self._loop = asyncio.get_running_loop()
         self._submission.begin()
+        if self._short is not None:
+            self._short.begin()
         try:
             await self._chain.start()
         except BaseException:
@@ -174,15 +184,19 @@ class Producer(Lifecycle):
         submission = self._submission
         if not submission.running:
             return
-        submission.flush()
+        self._flush()
         self._requests.close()
         await self._requests.wait_closed()
         timeout_s = self.send_msg_timeout_ms / 1000
         await self._chain.ending(timeout_s)
         submission.running = False
         await submission.parking.tasks.wait(timeout_s)
-        submission.flush()
-        await self._sender.drain(timeout_s + STOP_SLACK_S)
+        self._flush()
+        end_s = self._loop.time() + timeout_s + STOP_SLACK_S
+        if self._short is not None:
+            await self._short.drain(timeout_s + STOP_SLACK_S)
+            self._short.close()
+        await self._sender.drain(max(end_s - self._loop.time(), 0))
         await submission.parking.tasks.cancel()
         await self._sender.close()
         self.in_flight.fail_waiting(not_running())
@@ -230,14 +244,17 @@ class Producer(Lifecycle):
         queue. Both are retried on that queue only, and only if the broker reported that nothing was stored and no later
         message for the queue has been sent: a retry never breaks their order.
         """
+        if self._add_short is not None and selector is None and timeout_ms is None:
+            short = self._add_short(message)
+            if short is not None:
+                return await short
+        started_ns = 0
         if self.in_flight.full:
             self._submission.check_running()
             started_ns = self._clock.monotonic_ns()
             await self._submission.wait_for_room(timeout_ms)
         elif self._sync_attempts == self._async_attempts:
-            return await self.send_nowait(message, selector=selector, timeout_ms=timeout_ms)
-        else:
-            started_ns = 0
+            return await self._send_nowait(message, selector, timeout_ms)
         future = self._submission.new_future()
         self._submission.submit(message, selector, timeout_ms, False, future, self._sync_attempts, started_ns)
         return await future
@@ -250,6 +267,15 @@ class Producer(Lifecycle):
         Raises ``RemotingTooMuchRequestError`` when a limit of sends in flight is reached. Retried
         ``retry_times_when_send_async_failed`` times, otherwise as ``send``.
         """
+        if self._add_nowait is not None and selector is None and timeout_ms is None:
+            short = self._add_nowait(message)
+            if short is not None:
+                return short
+        return self._send_nowait(message, selector, timeout_ms)
+
+    def _send_nowait(
+        self, message: Message, selector: QueueSelector | None, timeout_ms: int | None
+    ) -> "asyncio.Future[Receipt]":
         if selector is None and timeout_ms is None and type(message) is Message:
             try:
                 section = self._open.get(message.topic)
@@ -366,6 +392,12 @@ class Producer(Lifecycle):
         if error is not None:
             raise error
         return [future.result() for future in futures]
+
+    def _flush(self) -> None:
+        """Send what waits for the end of the turn."""
+        if self._short is not None:
+            self._short.flush()
+        self._submission.flush()
 
     def _settled(self, section: Section) -> None:
         size_bytes, permits = section.size_bytes, section.permits

@@ -42,6 +42,12 @@ class SendChain:
         self.settling: tuple[Callable[[Section, Sequence[Receipt] | Exception], None], ...]
         self.settling = _overriding("settled", stages)
 
+    def passes_plain(self) -> bool:
+        """Return whether plain messages whose body is small enough for ``hooks`` meet no stage unless they fail."""
+        enters = [stage for stage in self.stages if type(stage).enter is not SendStage.enter]
+        seen = self.taking or self.cutting or self.settling or any(stage.body_bytes_max is None for stage in enters)
+        return not seen
+
     def hooks(self, max_message_size: int) -> SendHooks:
         """Return the stages' calls for single sends; no body of more than ``max_message_size`` is sent."""
         sizes = [stage.body_bytes_max for stage in self.stages if stage.body_bytes_max is not None]

@@ -5,6 +5,7 @@ Lives here: ``Submission``. Its callers are ``Producer``, and those parts of the
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from pocketmq.client.connection.instance import ClientInstance
@@ -58,6 +59,10 @@ class Submission:
         self.open = self.accumulator.open
         self.ids: list[bytes] = []
         self.running = False
+        self.before_cut: Callable[[], None] | None = None
+        """Called before a frame leaves in the middle of a turn: messages of the short path may have come first."""
+        self.before_open: Callable[[str], None] | None = None
+        """Called before a section for a topic's plain messages is opened: the short path may hold some of them."""
         self._hooks = hooks
         self._simple_bytes_max = hooks.body_bytes_max
         self._parked = self.parking.waiting
@@ -211,6 +216,9 @@ class Submission:
         if send.own_time:
             key = (key, send.deadline_ns // _DEADLINE_STEP_NS)
         section = self.open.get(key)
+        if section is None and self.before_open is not None and key is message.topic:
+            self.before_open(key)
+            section = self.open.get(key)
         if section is None:
             chosen = queue if queue is not None else self._chooser.first(route)
             section = self.sections.new(
@@ -263,6 +271,8 @@ class Submission:
 
     def cut(self, section: Section) -> None:
         """Send the frame of a section, which is full, before the end of the turn."""
+        if self.before_cut is not None:
+            self.before_cut()
         frame = section.frame
         assert frame is not None
         self._send(self.accumulator.take(frame))

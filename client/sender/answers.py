@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pocketmq.client.connection.instance import BrokerConnection, ClientInstance
+from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.refusal_facts import CODES_NEVER_STORED, refusal_facts, remark_text
 from pocketmq.client.errors import Attempt, ClientError
-from pocketmq.client.message.receipts import STATUS_OF_CODE, SectionOutcome, SendStatus
+from pocketmq.client.message.receipts import STATUS_OF_CODE, SectionOutcome, SendStatus, StoredAt
 from pocketmq.client.sender.attempt_plan import AttemptPlan
 from pocketmq.client.sender.retry import NO_ANSWER
 from pocketmq.client.sender.section import Section
@@ -100,6 +101,19 @@ class Answers:
             self._stored(section, connection, outcome, sent_ns)
         if stored_ok:
             self._plan.budget.stored(connection.broker_name)
+
+    def stored_at(self, connection: BrokerConnection, queue: MessageQueue) -> StoredAt:
+        """Return what the receipts of a queue have in common, as ``native`` fills it in."""
+        return StoredAt(
+            queue.topic,
+            queue.queue_id,
+            connection.broker_name,
+            self._store_host(connection.address),
+            _flush_of(connection),
+            _copies_of(connection),
+            _region_of(connection),
+            connection.announcement is None or connection.announcement.trace_on,
+        )
 
     def rocketmq(
         self, connection: BrokerConnection, section: Section, sent_ns: int, result: Response | PocketMQError

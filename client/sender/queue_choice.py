@@ -59,7 +59,7 @@ class QueueChooser:
         """Return the queue of a first attempt."""
         turns = self._turns.get(route.topic)
         if turns is None:
-            turns = self._new_turns(route.topic)
+            turns = self.turns(route.topic)
         faults = self.faults
         if faults is not None and faults.avoided:
             return self._find(turns, route, set(), set()) or turns.next(route.write_queues)
@@ -70,7 +70,7 @@ class QueueChooser:
     ) -> MessageQueue | None:
         """Return the queue of a further attempt: of a broker not ``tried`` yet, else not the ``last`` one, else any,
         but never of a ``barred`` one. None: all are barred."""
-        turns = self._turns.get(route.topic) or self._new_turns(route.topic)
+        turns = self.turns(route.topic)
         barred = set(barred)
         for avoid in (set(tried), {last}):
             queue = self._find(turns, route, avoid, barred)
@@ -90,6 +90,9 @@ class QueueChooser:
                 return queue
         return turns.find(route.write_queues, avoid)
 
-    def _new_turns(self, topic: str) -> RoundRobin:
-        turns = self._turns[topic] = RoundRobin(self._random.getrandbits(30))
+    def turns(self, topic: str) -> RoundRobin:
+        """Return the turns of a topic, which all ways of sending share."""
+        turns = self._turns.get(topic)
+        if turns is None:
+            turns = self._turns[topic] = RoundRobin(self._random.getrandbits(30))
         return turns

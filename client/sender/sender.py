@@ -70,6 +70,7 @@ class SectionSender:
         self._clock = instance.clock
         self.native = NativeSend(producer_group)
         self._answers = Answers(instance, plan, self)
+        self.stored_at = self._answers.stored_at
         self._in_flight: set[Section] = set()
         self._rescuing: set[Section] = set()
         self._tails: dict[MessageQueue, asyncio.Event] = {}
@@ -115,6 +116,21 @@ class SectionSender:
         """Send one section by itself, with its own attempts."""
         self._enter(section)
         self._place_again(section)
+
+    def take_over(
+        self,
+        connection: BrokerConnection,
+        sections: list[Section],
+        sent_ns: int,
+        result: Response | PocketMQError | None,
+    ) -> None:
+        """Take the sections of a request that left by the short path, with its answer or error: their first attempt.
+
+        None: there is no answer yet, and none will be looked at; ``close`` ends them.
+        """
+        self._in_flight.update(sections)
+        if result is not None:
+            self._answers.native(connection, sections, sent_ns, result)
 
     def _enter(self, section: Section) -> None:
         self._in_flight.add(section)
