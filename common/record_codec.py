@@ -282,6 +282,7 @@ class PlainRecordBuilder:
         "_header",
         "_templates",
         "family",
+        "header_format",
         "host_bits",
         "pack_header",
     )
@@ -294,6 +295,7 @@ class PlainRecordBuilder:
         self._cluster_property = encode_text(f"{CLUSTER}\x01{cluster}\x02")
         client = _CLIENT_V6 if family == 6 else _CLIENT_V4
         self.pack_header = client.pack
+        self.header_format = client.format
         self._header = BODY_AT + (2 * HOST_V6_EXTRA if family == 6 else 0)
         self.host_bits = HOSTS_V6_MASK if family == 6 else 0
         self._templates: dict[tuple[str, str], tuple[bytes, bytes, int]] = {}

@@ -42,18 +42,19 @@ class ShortAppend(msgspec.Struct):
     def stored(self, places: Sequence[tuple[int, int]]) -> None:
         """Settle all messages: everything was stored at the first attempt, with SEND_OK."""
         path, keys, sizes = self.path, self.keys, self.sizes
-        path.in_flight.remove(self.size_bytes, len(keys), False)
-        # Before any of the callers runs: a retry that fails for want of tokens must find what this answer has earned.
+        # Before anything of the callers runs: a retry that needs tokens must find what this answer has earned.
         path.budget_stored(self.line.connection.broker_name)
         if path.faults is not None:
             path.answered(self.line.connection.broker_name, self.started_ns)
         if self.counts is ONE:
+            path.in_flight.remove(self.size_bytes, 1, False)
             target, sends = self.parts[0]
             first, start = places[0]
             future = sends[0][1]
             if not future.done():  # cancelled by the caller meanwhile
                 future.set_result(Receipt(ShortOutcome(target.at, first, start, sizes), 0, keys[0]))
             return
+        path.in_flight.remove(self.size_bytes, len(keys), False)
         at = 0
         for (target, sends), (first, start) in zip(self.parts, places, strict=True):
             end = at + len(sends)

@@ -6,7 +6,9 @@ line for each connection and timeout.
 """
 
 from asyncio import Future
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -28,7 +30,7 @@ from pocketmq.remoting.codec_msgpack import encode_msgpack
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import MSGPACK, PREFIX_BYTES
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
-from pocketmq.remoting.short_frames import OPAQUE_MAX, REQUEST_HEAD, REQUEST_LEAD, SECTIONS_MAX
+from pocketmq.remoting.short_frames import OPAQUE_MAX, REQUEST_HEAD, REQUEST_LEAD
 
 Template = tuple[bytes, bytes, int]
 """``PlainRecordBuilder.frame_of``: the bytes around a record's id, its size without the body."""
@@ -41,22 +43,28 @@ TAGS_MAX: Final = 256
 """Templates of one topic; when there are more, they are collected again."""
 
 _encode = msgspec.msgpack.Encoder().encode
-COUNTS: Final = [_encode(count) for count in range(SECTIONS_MAX + 1)]
+RECORDS_MAX: Final = 4096
+"""Records of one frame: at this number a turn does not wait for its end."""
+COUNTS: Final = [_encode(count) for count in range(RECORDS_MAX + 1)]
 """Record counts as msgpack."""
-ARRAYS: Final = [bytes((0x90 | n,)) if n < 16 else b"\xdc" + n.to_bytes(2, "big") for n in range(SECTIONS_MAX + 1)]
-"""Heads of msgpack arrays, by length."""
+
+
+def array_head(length: int) -> bytes:
+    """Return the beginning of a msgpack array."""
+    return bytes((0x90 | length,)) if length < 16 else b"\xdc" + length.to_bytes(2, "big")
 
 
 @dataclass(slots=True, eq=False)
 class ShortLine:
     """One connection with one timeout. ``head`` and ``tail`` enclose the sections in the header of a request, from
     behind the opaque, which has ``header_bytes`` without them; ``pending`` and ``count`` collect the sections of a
-    frame, and its records.
+    frame, and its records. ``pack_one`` packs the size of a single record and the record's header.
     """
 
     connection: BrokerConnection
     channel: ClientChannel
     builder: PlainRecordBuilder
+    pack_one: Callable[..., bytes]
     head: bytes
     tail: bytes
     header_bytes: int
@@ -239,8 +247,9 @@ class ShortTargets:
         if line is None or line.connection is not connection:
             line = self._lines[key] = self._line(connection, topic)
         section = _encode((queue.topic, queue.queue_id, 0))[:-1]
-        one = line.head + ARRAYS[1] + section + COUNTS[1] + line.tail
-        one_bytes = line.header_bytes + len(ARRAYS[1]) + len(section) + len(COUNTS[1])
+        sections = array_head(1) + section + COUNTS[1]
+        one = line.head + sections + line.tail
+        one_bytes = line.header_bytes + len(sections)
         at = self._sender.stored_at(connection, queue)
         return ShortTarget(queue, queue.queue_id, line, section, len(section), one, one_bytes, at)
 
@@ -255,9 +264,16 @@ class ShortTargets:
         whole = bytes(encode_msgpack(RequestCode.NATIVE_APPEND, OPAQUE_MAX, 0, "", header, None))
         tail = _encode(topic.timeout_ms)
         assert whole[PREFIX_BYTES:].startswith(REQUEST_LEAD)
-        assert whole.endswith(ARRAYS[0] + tail)
+        assert whole.endswith(array_head(0) + tail)
         head = whole[REQUEST_HEAD.size : -len(tail) - 1]
         header_bytes = REQUEST_HEAD.size - PREFIX_BYTES + len(head) + len(tail)
         return ShortLine(
-            connection, connection.channel, topic.builder, head, tail, header_bytes, topic.timeout_ms * 1_000_000
+            connection,
+            connection.channel,
+            topic.builder,
+            Struct(">I" + topic.builder.header_format.removeprefix(">")).pack,
+            head,
+            tail,
+            header_bytes,
+            topic.timeout_ms * 1_000_000,
         )

@@ -10,7 +10,7 @@ import pytest
 from pocketmq.client import Message, NotStarted, Producer, RemotingTooMuchRequestError, SendFailed, WrongLoop
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.short_append import ShortAppend
-from pocketmq.client.producer.short_path import CUT_COUNT, RECORDS_MAX
+from pocketmq.client.producer.short_targets import RECORDS_MAX
 from pocketmq.client.producer.stages import SendStage
 from pocketmq.common.errors import MessageIllegal, Stored
 from pocketmq.remoting.channel import ClientChannel
@@ -68,7 +68,7 @@ def flat(world: ShortWorld) -> list[Any]:
 async def test_plain_messages_leave_as_on_the_usual_way(seed: int) -> None:
     """The same sections and records in the same order; the receipts are equal in everything public."""
     rng = random.Random(seed)
-    turns = [[plain(rng) for _ in range(rng.choice([1, 1, 2, 5, CUT_COUNT - 1]))] for _ in range(25)]
+    turns = [[plain(rng) for _ in range(rng.choice([1, 1, 2, 5, 30]))] for _ in range(25)]
     async with ShortWorld() as short, ShortWorld(wide=True) as wide:
         await short.connect()
         await wide.connect()
@@ -155,15 +155,15 @@ async def test_header_and_prefix_are_what_the_codec_writes(monkeypatch: pytest.M
         producer = world.producer
         await producer.send(Message("T", b"x"))
         for topics in (3, 16, 150):
-            sends: list[Send] = [(Message(f"topic-{at % topics}", b"%d" % at), {}) for at in range(RECORDS_MAX)]
+            sends: list[Send] = [(Message(f"topic-{at % topics}", b"%d" % at), {}) for at in range(300)]
             await world.results(sends)
-    assert len(frames) == 1 + 2 * 3  # a cut each
+    assert len(frames) == 1 + 3
     for frame in frames:
         (cut,) = FrameDecoder(new_scratch(), FrameBudget(1 << 20)).feed(frame)
         (request,) = [each for each in world.broker.requests if each.body == cut.body]
         made = bytes(encode_request(request.code, OPAQUE_MAX, request.header, serialize_type=MSGPACK)[0])
         assert frame[REQUEST_HEAD.size : PREFIX_BYTES + len(cut.header)] == made[REQUEST_HEAD.size :]
-        assert len(request.header.sections) in {1, 3, 16, 32, 118, 150}
+        assert len(request.header.sections) in {1, 3, 16, 150}
 
 
 # ---- ends ----------------------------------------------------------------------------------------------------------
@@ -274,29 +274,29 @@ async def until(condition: Any) -> None:
 # ---- turns ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_is_cut_once_while_nothing_is_in_flight() -> None:
-    """The broker begins with the first part; all messages take the same queue, and keep their order."""
+async def test_a_turn_is_one_frame() -> None:
+    """Of any number of records and topics; the messages of a topic share a queue."""
     async with ShortWorld() as world:
         await world.connect()
-        await world.results([(Message("T", b"%d" % number), {}) for number in range(3 * CUT_COUNT)])
-        assert [request.header.sections[0][2] for request in world.broker.requests] == [CUT_COUNT, 2 * CUT_COUNT]
-        ((_, records),) = per_queue(world).items()
-        assert [int(record.body) for record in records] == list(range(3 * CUT_COUNT))
+        for count in (1, 130, 300, 1000):
+            world.broker.requests.clear()
+            await world.results([(Message("TUV"[number % 3], b"%d" % number), {}) for number in range(count)])
+            (request,) = world.broker.requests
+            assert sum(row[2] for row in request.header.sections) == count
+            assert len(request.header.sections) == min(count, 3)
+            for records in per_queue(world).values():
+                numbers = [int(record.body) for record in records]
+                assert numbers == sorted(numbers)
 
 
-async def test_a_long_turn_leaves_in_several_frames() -> None:
-    """Of at most ``RECORDS_MAX`` records; topics share them."""
+async def test_a_long_turn_does_not_wait_for_its_end() -> None:
+    """Then the next frame takes the next queue, as on the usual way."""
     async with ShortWorld() as world:
         await world.connect()
-        count = 2 * RECORDS_MAX + CUT_COUNT + 10
-        await world.results([(Message("TUV"[number % 3], b"%d" % number), {}) for number in range(count)])
-        sizes = [sum(row[2] for row in request.header.sections) for request in world.broker.requests]
-        assert sum(sizes) == count
-        assert max(sizes) <= RECORDS_MAX
-        assert len(sizes) <= 5
-        for records in per_queue(world).values():
-            numbers = [int(record.body) for record in records]
-            assert numbers == sorted(numbers)
+        await world.results([(Message("T", b"%d" % number), {}) for number in range(RECORDS_MAX + 5)])
+        sections = [request.header.sections[0] for request in world.broker.requests]
+        assert [count for _, _, count in sections] == [RECORDS_MAX, 5]
+        assert len({queue_id for _, queue_id, _ in sections}) == 2
 
 
 async def test_large_messages_leave_before_the_turns_end() -> None:
