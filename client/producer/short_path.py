@@ -108,10 +108,11 @@ class ShortPath:
 
     def add(self, message: Message) -> "asyncio.Future[Receipt] | None":
         """Take a plain message and return the future of its receipt; None: the usual way has to take it."""
+        if type(message) is not Message:
+            return None
         body = message.body
         if (
-            type(message) is not Message
-            or type(body) is not bytes
+            type(body) is not bytes
             or message.keys != ()
             or message.properties
             or message.sharding_key

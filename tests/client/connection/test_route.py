@@ -71,3 +71,21 @@ def test_the_table_is_bounded() -> None:
     for topic in ("A", "B", "C"):
         table.put(route_from_data(topic, route_data(a=6)), 0)
     assert table.topics() == ["B", "C"]
+
+
+def test_a_refresh_without_news_keeps_the_route() -> None:
+    """Whoever holds the old object need not look again; a change or a loss moves the counter."""
+    table = RouteTable(topics_max=1)
+    route = route_from_data("T", route_data(a=6))
+    table.put(route, 0)
+    assert table.changes == 1
+    table.put(route_from_data("T", route_data(a=6)), 5)
+    assert table.get("T") is route
+    assert (table.changes, table.is_older("T", 0, 5)) == (1, False)
+    table.put(route_from_data("T", route_data(b=6)), 6)
+    assert (table.changes, table.get("T") is route) == (2, False)
+    table.forget("T")
+    assert table.changes == 3
+    table.put(route, 7)
+    table.put(route_from_data("U", route_data(a=6)), 8)  # drops T
+    assert (table.changes, table.get("T")) == (5, None)

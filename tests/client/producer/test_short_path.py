@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import random
 from typing import Any
 
@@ -244,6 +245,28 @@ async def test_silence_ends_at_the_timeout(wide: bool) -> None:
         assert good.attempts == 1
 
 
+@pytest.mark.parametrize("size", [0, 10, 1_000_000])
+async def test_a_frame_that_was_written_in_part_may_have_been_stored(size: int) -> None:
+    """It leaves at once, so a connection that is lost in the same turn leaves doubt, however much went out."""
+    async with ShortWorld(retry_times_when_send_failed=0, retry_times_when_send_async_failed=0) as world:
+        await world.connect()
+        world.broker.ending = ways.silent
+        (channel,) = {line.channel for line in world.producer._short._targets.lines()}
+        written: list[int] = []
+
+        def write(descriptor: int, data: bytes) -> int:
+            written.append(len(data))
+            channel.close("scripted")
+            if not size:
+                raise BlockingIOError
+            return os.write(descriptor, data[:size])
+
+        channel._output._write = write
+        (result,) = await world.results([(Message("T", b"x"), {})])
+        assert isinstance(result, SendFailed)
+        assert (result.stored, result.attempts[0].phase, len(written)) == (Stored.UNKNOWN, "send", 1)
+
+
 async def test_many_answers_in_one_read_go_to_their_sends() -> None:
     """In the order of the broker, which need not be that of the sends."""
     async with ShortWorld() as world:
@@ -455,6 +478,35 @@ async def test_other_headers_take_the_usual_way(serialize_type: str) -> None:
                 assert (await producer.send(Message("T", b"x"))).queue_offset == 5
             assert producer._short is not None
             assert not producer._short._targets.topics
+
+
+async def test_what_is_no_message_is_refused_as_usual() -> None:
+    """Before any of its fields is read."""
+    async with ShortWorld() as world:
+        await world.connect()
+        for thing in (None, b"x", object()):
+            with pytest.raises(MessageIllegal, match="no Message"):
+                await world.producer.send(thing)
+            with pytest.raises(MessageIllegal, match="no Message"):
+                world.producer.send_nowait(thing)
+        assert world.taken == 0
+
+
+async def test_a_topic_with_a_peer_that_does_not_read_takes_the_usual_way() -> None:
+    """The channel's limits are worded there."""
+    async with ShortWorld() as world:
+        await world.connect()
+        (channel,) = {line.channel for line in world.producer._short._targets.lines()}
+        channel.pause_writing()
+        assert (await world.producer.send(Message("T", b"x"))).attempts == 1
+        assert world.taken == 0
+        channel.resume_writing()
+        table = channel._pending
+        table.count_max = 0
+        with pytest.raises(SendFailed) as caught:
+            await world.producer.send(Message("T", b"x"))
+        assert {attempt.phase for attempt in caught.value.attempts} == {"local"}
+        assert world.producer.in_flight.sends == 0
 
 
 # ---- life ----------------------------------------------------------------------------------------------------------

@@ -60,3 +60,13 @@ def test_further_attempts_go_elsewhere_but_never_to_a_barred_broker() -> None:
         assert queue is not None
         assert queue.broker_name == "a"
     assert chooser.again(route, {"a"}, "a", {"a", "b"}) is None
+
+
+def test_all_ways_of_sending_share_the_turns_of_a_topic() -> None:
+    """A turn that one way takes is not taken again by another."""
+    chooser = QueueChooser(ManualClock(), random.Random(1), None)
+    turns = chooser.turns("T")
+    before = turns.index
+    chooser.first(TopicRoute("T", {}, (MessageQueue("T", "a", 0), MessageQueue("T", "a", 1)), ()))
+    assert chooser.turns("T") is turns
+    assert turns.index == before + 1
