@@ -464,14 +464,16 @@ class Connection(asyncio.BufferedProtocol):
 
     def direct_turn(self) -> int:
         """Return the turn for ``direct.write`` if another thread may write the next answer, -1 if the loop has to."""
-        output, transport = self._output, self._transport
-        if output is None or transport is None or output.waiting_bytes or transport.get_write_buffer_size():
+        output = self._output
+        if output is None or self.closed or not output.is_clear():
             return -1
         if self.direct is None:
-            socket = transport.get_extra_info("socket")
-            if socket is None:
+            assert self._transport is not None
+            socket = self._transport.get_extra_info("socket")
+            try:
+                self.direct = DirectWriter(self._owner.loop, output, -1 if socket is None else socket.fileno())
+            except OSError:  # no descriptor is left, or this one has gone
                 return -1
-            self.direct = DirectWriter(self._owner.loop, output, socket.fileno())
         return output.turn
 
     @property

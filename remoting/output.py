@@ -114,10 +114,20 @@ class Output:
         # turn does an empty buffer mean that all of it has left.
         self._handed_on += 1
         self._transport.write(data)
+        self._note_soon()
+        self._on_flush()
+
+    def is_clear(self) -> bool:
+        """Return whether all bytes have certainly left for the socket, so that another writer may write now."""
+        if self._handed_on != self._passed_on:
+            self._note_soon()
+            return False
+        return not self.waiting_bytes and not self._transport.get_write_buffer_size()
+
+    def _note_soon(self) -> None:
         if not self._noting:
             self._noting = True
             self._loop.call_soon(self._note, self._handed_on)
-        self._on_flush()
 
     def _note(self, handed_on: int) -> None:
         """In a later turn: all writes up to number ``handed_on`` have left, or the transport counts them."""
@@ -148,13 +158,17 @@ class Output:
         """Hand ``data`` to the transport before everything that waits here."""
         if not self._transport.is_closing():
             self.turn += 1
+            self._handed_on += 1
             self._transport.write(data)
+            self._note_soon()
 
     def _flush(self) -> None:
         buffers = self._buffers
         self._buffers = []
         self.turn += 1
         self._handed_on += 1
+        if self.direct is not None:
+            self._note_soon()
         write = self._transport.write
         if self.waiting_bytes < LARGE_BYTES:
             self.waiting_bytes = 0
