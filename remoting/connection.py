@@ -465,16 +465,16 @@ class Connection(asyncio.BufferedProtocol):
     def direct_turn(self) -> int:
         """Return the turn for ``direct.write`` if another thread may write the next answer, -1 if the loop has to."""
         output = self._output
-        if output is None or self.closed or not output.is_clear():
+        if output is None or self.closed:
             return -1
-        if self.direct is None:
+        if self.direct is None:  # before the next question: with it the output notes when its bytes have left
             assert self._transport is not None
             socket = self._transport.get_extra_info("socket")
             try:
                 self.direct = DirectWriter(self._owner.loop, output, -1 if socket is None else socket.fileno())
             except OSError:  # no descriptor is left, or this one has gone
                 return -1
-        return output.turn
+        return output.turn if output.is_clear() else -1
 
     @property
     def unwritten_bytes(self) -> int:
