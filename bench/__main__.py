@@ -4,6 +4,7 @@ Without names: the comparison of PocketMQ with its peers; ``--quick`` in less th
 comparison, or PocketMQ's own cases (``bench.own``). Results are printed as they come
 and kept as JSON lines under ``bench-results/``, with a report in Markdown and its plots beside them. ``--report FILE``
 writes the report of a result file again; ``--publish DIR`` copies the lines, the report and its plots there.
+``calls`` is a command of its own: see ``python -m bench calls --help``.
 """
 
 import argparse
@@ -26,6 +27,9 @@ from bench.own import CASES as OWN_CASES
 from bench.peers import BY_NAME as PEERS_BY_NAME
 from bench.peers import PEERS
 from bench.report.report import Report
+
+COMMANDS = {"calls": ("bench.calls.command", "Python and C calls per message, which do not depend on the machine")}
+"""Name → module with ``main(arguments)``, and what it measures."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -100,6 +104,9 @@ def _terminated(number: int, frame: object) -> None:
 def main() -> int:
     """Run what is asked for."""
     signal.signal(signal.SIGTERM, _terminated)  # remove servers and data in any case
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        status: int = importlib.import_module(COMMANDS[sys.argv[1]][0]).main(sys.argv[2:])
+        return status
     made = parser()
     options = made.parse_args()
     if options.report:

@@ -1,0 +1,285 @@
+"""The loads whose calls are counted, on a broker and clients in processes of their own.
+
+Lives here: ``CASES``, ``Counting`` (the processes and their windows), ``Figures`` (calls per message of one side).
+A window holds a load, and ``SETTLE_S`` for what follows it. The calls of an idle window of the same length are
+subtracted, and all are divided by the number of messages.
+"""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+from bench.calls.control import Counted
+from bench.calls.counter import Counts
+from bench.calls.rocketmq_client import FORMS, RocketmqConnection
+from pocketmq.cli.own_broker import OwnBroker
+from pocketmq.client.admin.admin import Admin
+from pocketmq.remoting.loop import new_event_loop
+from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
+
+SETTLE_S: Final = 0.1
+"""What a message leaves behind (index, statistics) is done by then."""
+WARM_COUNT: Final = 200
+BODY: Final = bytes(1024)
+QUEUES: Final = 4
+BROKER, CLIENT, CONSUMER = "broker", "client", "consumer"
+LOOP, SEND_THREAD, PULL_THREAD, OTHERS = "loop", "send thread", "pull thread", "others"
+THREADS: Final = (LOOP, SEND_THREAD, PULL_THREAD, OTHERS)
+THREAD_NAMES: Final = {"MainThread": LOOP, "SendMessageThread": SEND_THREAD, "PullMessageThread": PULL_THREAD}
+""""Others" hold the index and the flush, whose calls per message depend a little on time."""
+TIMERS: Final = (
+    "BrokerHousekeeping",
+    "BrokerTelemetry",
+    "DelayDelivery",
+    "DelayProgress",
+    "MetricsServer",
+    "QueueLocks",
+    "StagedTransactions",
+    "TransactionCheck",
+    "checkpoint",
+    "ha-service",
+    "retention",
+)
+"""Threads that run by the clock and not by the message. A tick more or less in a window of a second would be a percent,
+so their calls are left out as a whole instead of subtracted.
+"""
+PATIENT: Final = ("--set", "broker.wait_time_mills_in_send_queue=60000")
+"""Counting makes a send ten times slower: no request is refused for that."""
+
+
+@dataclass(slots=True)
+class Figures:
+    """Calls per message of one process: thread → function → calls."""
+
+    calls: dict[str, dict[str, float]]
+
+    def of(self, thread: str) -> float:
+        """Calls of one of ``THREADS``."""
+        return sum(self.calls.get(thread, {}).values())
+
+    @property
+    def total(self) -> float:
+        """Calls of all threads."""
+        return sum(map(self.of, self.calls))
+
+    def top(self, count: int) -> list[tuple[str, str, float]]:
+        """Return (thread, function, calls) of the functions with the most calls."""
+        rows = [(thread, name, calls) for thread, found in self.calls.items() for name, calls in found.items()]
+        return sorted(rows, key=lambda row: -row[2])[:count]
+
+
+@dataclass(slots=True)
+class Measured:
+    """One case: the figures of each counted process, and the frames that the broker's send thread served."""
+
+    case: str
+    count: int
+    frames: int
+    sides: dict[str, Figures] = field(default_factory=dict)
+
+
+class CountedBroker(OwnBroker):
+    """``pocketmq standalone`` that counts its calls."""
+
+    def __init__(self, directory: Path, *arguments: str) -> None:
+        super().__init__(data_dir=directory / "data", arguments=[*PATIENT, *arguments])
+        self.control = Counted(directory, BROKER)
+
+    def command(self) -> list[str]:
+        """Return the same command with the counter around it."""
+        python, _, _, *rest = super().command()
+        return [python, "-m", "bench.calls.child", self.control.address, *rest]
+
+    def start(self) -> None:
+        """Start and connect."""
+        super().start()
+        self.control.accept()
+
+    def stop(self) -> int:
+        """End the process."""
+        self.control.close()
+        return super().stop()
+
+
+class CountedClient:
+    """A process of ``bench.calls.client``."""
+
+    def __init__(self, directory: Path, name: str, namesrv: str, handled: Path) -> None:
+        self.control = Counted(directory, name)
+        command = [sys.executable, "-m", "bench.calls.client", self.control.address, namesrv, str(handled)]
+        self._process = subprocess.Popen(command)
+        self.control.accept()
+
+    def do(self, name: str, *arguments: object) -> None:
+        """Run a method of ``Loads`` there."""
+        self.control.ask("do", name, *arguments)
+
+    def close(self) -> None:
+        """End it."""
+        self.control.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class Counting:
+    """A broker, a client and a consumer that are counted; a context manager that removes all of them.
+
+    ``scale``: a factor of the number of messages of every case.
+    """
+
+    def __init__(self, *settings: str, scale: float = 1.0) -> None:
+        self.scale = scale
+        self._settings = [word for setting in settings for word in ("--set", setting)]
+        self._stack = ExitStack()
+        self._clients: dict[str, CountedClient] = {}
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-calls-")))
+            self._handled = self.directory / "handled"
+            os.mkfifo(self._handled)
+            self.broker = stack.enter_context(CountedBroker(self.directory, *self._settings))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def client(self, name: str) -> CountedClient:
+        """Return the client process of this name, started if needed."""
+        if name not in self._clients:
+            made = CountedClient(self.directory, name, self.broker.namesrv, self._handled)
+            self._stack.callback(made.close)
+            self._clients[name] = made
+        return self._clients[name]
+
+    def frames(self) -> int:
+        """Return how many requests the broker's send thread has served so far."""
+
+        async def ask() -> str:
+            async with Admin(self.broker.namesrv) as admin:
+                return (await admin.broker_runtime(self.broker.address))[TELEMETRY_KEY]
+
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            snapshot = decode_telemetry(runner.run(ask()))
+        assert snapshot is not None
+        return sum(pair.served for pair in snapshot.pairs if pair.name.startswith("SendMessage"))
+
+    def count(self, case: str, load: Callable[[int], object], count: int, *clients: CountedClient) -> Measured:
+        """Run ``load`` with the number of messages, first to warm up; count the calls of broker and ``clients``."""
+        count = max(1, round(count * self.scale))
+        load(min(count, WARM_COUNT))
+        controls = [self.broker.control, *(client.control for client in clients)]
+        frames = self.frames()
+        begin = time.monotonic()
+        with _window(controls) as busy:
+            load(count)
+            time.sleep(SETTLE_S)
+        seconds = time.monotonic() - begin
+        frames = self.frames() - frames
+        with _window(controls) as idle:
+            time.sleep(seconds)
+        sides = {name: Figures(_per_message(busy[name], idle[name], count)) for name in busy}
+        return Measured(case, count, frames, sides)
+
+
+@contextlib.contextmanager
+def _window(controls: list[Counted]) -> Iterator[dict[str, Counts]]:
+    counts: dict[str, Counts] = {}
+    for control in controls:
+        control.start()
+    yield counts
+    for control in controls:
+        counts[control.name] = control.stop()
+
+
+def _thread(name: str) -> str:
+    return next((shown for start, shown in THREAD_NAMES.items() if name.startswith(start)), OTHERS)
+
+
+def _per_message(busy: Counts, idle: Counts, count: int) -> dict[str, dict[str, float]]:
+    """Return busy minus idle per message."""
+    calls: dict[str, dict[str, float]] = {}
+    for sign, counts in ((1, busy), (-1, idle)):
+        for name, functions in counts.items():
+            if name in TIMERS:
+                continue
+            found = calls.setdefault(_thread(name), {})
+            for function, number in functions.items():
+                found[function] = found.get(function, 0.0) + sign * number / count
+    return calls
+
+
+def _sends(counting: Counting, case: str, count: int, connections: int, in_flight: int) -> Measured:
+    client = counting.client(CLIENT)
+    client.do("open", f"Calls{connections}x{in_flight}", connections, QUEUES)
+    try:
+        return counting.count(case, lambda some: client.do("send", some, in_flight), count, client)
+    finally:
+        client.do("close")
+
+
+def one_in_flight(counting: Counting, case: str) -> Measured:
+    """One message after the other on one connection."""
+    return _sends(counting, case, 400, 1, 1)
+
+
+def many_in_flight(counting: Counting, case: str) -> Measured:
+    """64 tasks, each one message after the other, on one connection."""
+    return _sends(counting, case, 6_400, 1, 64)
+
+
+def many_connections(counting: Counting, case: str) -> Measured:
+    """100 connections, each one message after the other."""
+    return _sends(counting, case, 1_000, 100, 100)
+
+
+def waiting_consumer(counting: Counting, case: str) -> Measured:
+    """A push consumer whose pulls wait; the broker's calls include the send."""
+    sender, consumer = counting.client("sender"), counting.client(CONSUMER)
+    sender.do("open", "CallsPush", 1, 1)
+    consumer.do("subscribe", "CallsPush", 1)
+    try:
+        return counting.count(case, lambda some: sender.do("deliver", some), 200, consumer)
+    finally:
+        consumer.do("close")
+        sender.do("close")
+
+
+def _rocketmq(form: str) -> Callable[[Counting, str], Measured]:
+    def sends(counting: Counting, case: str) -> Measured:
+        """One message after the other on one connection, as RocketMQ's Java client writes them."""
+        topic = f"Calls{form}"
+        sender = counting.client("sender")
+        sender.do("open", topic, 1, QUEUES)
+        sender.do("close")
+        connection = RocketmqConnection(counting.broker.address, FORMS[form])
+        try:
+            return counting.count(case, lambda some: connection.send(topic, BODY, some), 400)
+        finally:
+            connection.close()
+
+    return sends
+
+
+CASES: Final[dict[str, tuple[str, Callable[[Counting, str], Measured]]]] = {
+    "one": ("one in flight", one_in_flight),
+    "64": ("64 in flight", many_in_flight),
+    "connections": ("100 connections, one in flight each", many_connections),
+    "push": ("send to a waiting push consumer", waiting_consumer),
+    "json": ("RocketMQ's JSON send, one in flight", _rocketmq("JSON")),
+    "binary": ("RocketMQ's binary send, one in flight", _rocketmq("binary")),
+}
+"""Name → what the table says, and what runs it."""

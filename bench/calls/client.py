@@ -1,0 +1,109 @@
+"""A counted client process: producers and consumers of the SDK on uvloop, as a program has them.
+
+Run by ``bench.calls.cases``: ``python -m bench.calls.client SOCKET NAMESRV HANDLED``; ``HANDLED`` is a named pipe on
+which the handler of one client process reports to the sends of another.
+"""
+
+import asyncio
+import os
+import sys
+from typing import Any, Final
+
+from bench.calls.control import serve
+from bench.calls.counter import CallCounter
+from pocketmq.client import ClientInstance, Message, Producer, PushConsumer, ReceivedMessage
+from pocketmq.client.admin.admin import Admin
+from pocketmq.remoting.loop import new_event_loop
+
+BODY: Final = bytes(1024)
+TIMEOUT_MS: Final = 60_000
+PAUSE_S: Final = 0.004
+"""From a handler's end to the next send: meanwhile the consumer's next pull reaches the broker and waits there."""
+
+
+class Loads:
+    """What the measuring process asks for."""
+
+    def __init__(self, namesrv: str, handled_path: str) -> None:
+        self._namesrv = namesrv
+        self._topic = ""
+        self._producers: list[Producer] = []
+        self._consumer: PushConsumer | None = None
+        self._handled = os.open(handled_path, os.O_RDWR)
+
+    async def open(self, topic: str, connections: int, queues: int = 4) -> None:
+        """Create the topic and open a producer for each connection."""
+        self._topic = topic
+        async with Admin(self._namesrv) as admin:
+            await admin.create_topic(topic, queues=queues)
+        for number in range(connections):
+            instance = ClientInstance(self._namesrv, instance_name=f"calls-{topic}-{number}")
+            producer = Producer("calls", instance=instance, send_msg_timeout_ms=TIMEOUT_MS)
+            await producer.start()
+            self._producers.append(producer)
+
+    async def send(self, count: int, in_flight: int) -> None:
+        """Send ``count`` messages with ``in_flight`` on the way, spread over the connections."""
+        if in_flight == 1:
+            await self._send_some(self._producers[0], count)
+            return
+        producers = [self._producers[number % len(self._producers)] for number in range(in_flight)]
+        shares = [count // in_flight + (number < count % in_flight) for number in range(in_flight)]
+        await asyncio.gather(*map(self._send_some, producers, shares))
+
+    async def _send_some(self, producer: Producer, count: int) -> None:
+        for _ in range(count):
+            await producer.send(Message(self._topic, BODY))
+
+    async def subscribe(self, topic: str, queues: int) -> None:
+        """Start a push consumer; return when it reads all queues of the topic."""
+        consumer = PushConsumer("calls-push", instance=ClientInstance(self._namesrv, instance_name="calls-push"))
+
+        @consumer.subscribe(topic)
+        async def handle(message: ReceivedMessage) -> None:
+            os.write(self._handled, b".")
+
+        self._consumer = consumer
+        await consumer.start()
+        while len(consumer.assigned) < queues:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def deliver(self, count: int) -> None:
+        """Send one message after the other, each when the other process has handled the one before."""
+        for _ in range(count):
+            await self._producers[0].send(Message(self._topic, BODY))
+            await asyncio.to_thread(os.read, self._handled, 1)
+            await asyncio.sleep(PAUSE_S)
+
+    async def close(self) -> None:
+        """Stop producers and consumer."""
+        producers, self._producers = self._producers, []
+        await asyncio.gather(*(producer.stop() for producer in producers))
+        if self._consumer is not None:
+            await self._consumer.stop()
+            self._consumer = None
+
+
+async def run(counter: CallCounter, address: str, namesrv: str, handled_path: str) -> None:
+    """Do what the other end of the socket asks for, until it closes."""
+    loop = asyncio.get_running_loop()
+    loads = Loads(namesrv, handled_path)
+    ended = asyncio.Event()
+
+    def do(name: str, *arguments: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(getattr(loads, name)(*arguments), loop).result()
+
+    serve(address, counter, do, lambda: loop.call_soon_threadsafe(ended.set))
+    await ended.wait()
+
+
+def main() -> None:
+    """Run until the measuring process closes the socket."""
+    counter = CallCounter()
+    counter.install()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run(counter, *sys.argv[1:4]))
+
+
+if __name__ == "__main__":
+    main()
