@@ -4,7 +4,7 @@ Without names: the comparison of PocketMQ with its peers; ``--quick`` in less th
 comparison, or PocketMQ's own cases (``bench.own``). Results are printed as they come
 and kept as JSON lines under ``bench-results/``, with a report in Markdown and its plots beside them. ``--report FILE``
 writes the report of a result file again; ``--publish DIR`` copies the lines, the report and its plots there.
-``calls`` is a command of its own: see ``python -m bench calls --help``.
+``calls`` and ``lean`` are commands of their own: see ``python -m bench calls --help``.
 """
 
 import argparse
@@ -28,7 +28,10 @@ from bench.peers import BY_NAME as PEERS_BY_NAME
 from bench.peers import PEERS
 from bench.report.report import Report
 
-COMMANDS = {"calls": ("bench.calls.command", "Python and C calls per message, which do not depend on the machine")}
+COMMANDS = {
+    "calls": ("bench.calls.command", "Python and C calls per message, which do not depend on the machine"),
+    "lean": ("bench.lean.command", "single messages beside the peers, pinned to cores, with the goals"),
+}
 """Name → module with ``main(arguments)``, and what it measures."""
 
 

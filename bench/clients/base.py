@@ -9,7 +9,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,11 @@ STAMP_BYTES = 8
 OPEN_IN_FLIGHT_MAX = 20_000
 """More than so many unanswered sends: the rest of the load counts as refused, so that memory stays bounded."""
 SETTLE_S = 5.0
+DELIVERED_S = 15.0
+DELIVERY_PAUSE_S = 0.002
+"""Between a handler and the next send, so that the consumer waits again."""
+DELIVERIES_FIRST = 10
+"""Deliveries that do not count: the first reads join groups and look up routes."""
 
 
 @dataclass(slots=True)
@@ -126,6 +131,20 @@ class Client(ABC):
     async def follow(self, topic: str, saw: Callable[[bytes], None], ready: asyncio.Event) -> None:
         """Call ``saw`` with each body that arrives from now on, until cancelled; set ``ready`` when listening."""
 
+    async def push(self, topic: str, saw: Callable[[bytes], None]) -> Callable[[], Coroutine[Any, Any, object]]:
+        """Call ``saw`` with each body that arrives from now on, by the library's callback where it has one; return the
+        coroutine function that ends it.
+        """
+        ready = asyncio.Event()
+        following = asyncio.create_task(self.follow(topic, saw, ready))
+        await ready.wait()
+
+        async def end() -> None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+        return end
+
     async def closed(self, load: ClosedLoad) -> Measured:
         """Run a closed loop on this client alone."""
         return await closed_loop([self], load)
@@ -200,6 +219,46 @@ async def closed_loop(clients: Sequence[Client], load: ClosedLoad) -> Measured:
     await asyncio.gather(*(task(number) for number in range(load.in_flight)))
     measured.elapsed_s = (clock() - begin) / 1e9
     measured.count = len(taken) * load.batch
+    measured.latencies = Latencies.of_taken(taken)
+    return measured
+
+
+async def delivery_loop(sender: Client, receiver: Client, topic: str, size_bytes: int, seconds: float) -> Measured:
+    """Send one message after the other to a consumer that waits; latencies from the call of ``send`` to the handler."""
+    measured = Measured()
+    taken = array("q")
+    clock = time.perf_counter_ns
+    padding = os.urandom(size_bytes - STAMP_BYTES)
+    handled = asyncio.Event()
+    stamp = 0
+
+    def saw(body: bytes) -> None:
+        now = clock()
+        if int.from_bytes(body[:STAMP_BYTES], "little") == stamp:
+            taken.append(now - stamp)
+            handled.set()
+
+    async def one() -> None:
+        nonlocal stamp
+        handled.clear()
+        stamp = clock()
+        await sender.send(topic, stamp.to_bytes(STAMP_BYTES, "little") + padding)
+        async with asyncio.timeout(DELIVERED_S):
+            await handled.wait()
+        await asyncio.sleep(DELIVERY_PAUSE_S)
+
+    end = await receiver.push(topic, saw)
+    try:
+        for _ in range(DELIVERIES_FIRST):
+            await one()
+        del taken[:]
+        begin = clock()
+        while not taken or clock() - begin < seconds * 1e9:
+            await one()
+        measured.elapsed_s = (clock() - begin) / 1e9
+    finally:
+        await end()
+    measured.count = len(taken)
     measured.latencies = Latencies.of_taken(taken)
     return measured
 

@@ -2,9 +2,11 @@
 together."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import nats
+from nats.aio.msg import Msg
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, StorageType, StreamConfig
 
 from bench.clients.base import Client, ReadTimer
@@ -70,6 +72,18 @@ class NatsClient(Client):
                 touched += sum(len(message.data) for message in messages)
         timer.end()
         return touched
+
+    async def push(self, topic: str, saw: Callable[[bytes], None]) -> Callable[[], Coroutine[Any, Any, object]]:
+        async def handle(message: Msg) -> None:
+            saw(message.data)
+
+        config = ConsumerConfig(ack_policy=AckPolicy.NONE, deliver_policy=DeliverPolicy.NEW)
+        subscription = await self.stream.subscribe(topic, cb=handle, config=config, manual_ack=True)
+
+        async def end() -> None:
+            await subscription.unsubscribe()
+
+        return end
 
     async def follow(self, topic: str, saw: Callable[[bytes], None], ready: asyncio.Event) -> None:
         config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)

@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from bench.clients.base import Client, ReadTimer
-from pocketmq.client import ClientInstance, Message, MessageQueue, Producer, PullConsumer
+from pocketmq.client import ClientInstance, Message, MessageQueue, Producer, PullConsumer, PushConsumer, ReceivedMessage
 from pocketmq.client.admin.admin import Admin
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.events import NullLog
@@ -17,6 +17,8 @@ from pocketmq.remoting.protocol.topic import CreateTopicListBody, TopicConfigBod
 
 TIMEOUT_MS = 10_000
 TOPICS_ONE_BY_ONE = 10
+FIRST_PULLS_S = 0.2
+"""From the assignment of queues to pulls that wait at the end of each."""
 
 
 def _nth(at: int) -> "Callable[[Sequence[MessageQueue], Message], MessageQueue]":
@@ -124,6 +126,19 @@ class PocketmqClient(Client):
                         break
             timer.end()
         return touched
+
+    async def push(self, topic: str, saw: Callable[[bytes], None]) -> Callable[[], Coroutine[Any, Any, object]]:
+        consumer = PushConsumer(f"bench-{os.urandom(4).hex()}", instance=self.instance)
+
+        @consumer.subscribe(topic)
+        async def handle(message: ReceivedMessage) -> None:
+            saw(message.body)
+
+        await consumer.start()
+        while not consumer.assigned:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(FIRST_PULLS_S)
+        return consumer.stop
 
     async def follow(self, topic: str, saw: Callable[[bytes], None], ready: asyncio.Event) -> None:
         async with self._consumer() as consumer:

@@ -4,8 +4,8 @@ Lives here: which client a peer has, what each job does, the CPU time it took.
 Run by ``bench.comparison.fleet``: ``python -m bench.comparison.worker CLIENT``.
 
 Jobs: ``create``, ``delete`` (``topics``), ``closed`` (a closed loop), ``open`` (an open loop), ``read``, ``drain``
-(read a backlog while an open loop adds to it), ``first`` (the time until a send succeeds), ``quit``. Every job names
-its ``target``.
+(read a backlog while an open loop adds to it), ``deliver`` (one message after the other to a waiting consumer),
+``first`` (the time until a send succeeds), ``quit``. Every job names its ``target``.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from bench.base.schedule import Schedule
-from bench.clients.base import Client, ClosedLoad, Measured, ReadTimer, closed_loop, open_loop
+from bench.clients.base import Client, ClosedLoad, Measured, ReadTimer, closed_loop, delivery_loop, open_loop
 from pocketmq.remoting.loop import new_event_loop
 
 CLIENTS = {
@@ -28,6 +28,7 @@ CLIENTS = {
     "rabbitmq": "bench.clients.rabbitmq_client:RabbitmqClient",
     "rabbitmq-stream": "bench.clients.rabbitmq_stream_client:RabbitmqStreamClient",
     "aiokafka": "bench.clients.aiokafka_client:AiokafkaClient",
+    "echo": "bench.lean.echo:EchoClient",
     "confluent": "bench.clients.confluent_client:ConfluentClient",
 }
 JOB_S_MAX = 180.0
@@ -116,6 +117,9 @@ async def _do(clients: list[Client], job: dict[str, Any]) -> dict[str, object]:
         return measured.line()
     if op == "read":
         return (await _read(client, job)).line()
+    if op == "deliver":
+        topic, seconds = job["topics"][0], float(job["seconds"])
+        return (await delivery_loop(clients[0], clients[-1], topic, int(job["size_bytes"]), seconds)).line()
     if op == "drain":
         return await _drain(client, job)
     raise ValueError(f"no such job: {op}")

@@ -24,8 +24,12 @@ class PocketmqServer(Server):
     def obtain(cls) -> str:
         return __version__
 
+    def more_settings(self) -> tuple[str, ...]:
+        """Return settings beside those of the durability."""
+        return ()
+
     def start(self) -> None:
-        self.broker = BrokerProcess(self.directory / "data", *SETTINGS[self.settings.durability])
+        self.broker = BrokerProcess(self.directory / "data", *SETTINGS[self.settings.durability], *self.more_settings())
         self.broker.start()
         self.slave: SlaveProcess | None = None
         if self.settings.durability == "replicated":

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from bench.base.schedule import Schedule, happens, pace
-from bench.clients.base import ClosedLoad, PushedClient, ReadTimer, closed_loop, open_loop
+from bench.clients.base import (
+    DELIVERIES_FIRST,
+    ClosedLoad,
+    PushedClient,
+    ReadTimer,
+    closed_loop,
+    delivery_loop,
+    open_loop,
+)
 from bench.comparison.worker import Jobs
 
 
@@ -60,6 +68,20 @@ def test_a_pushed_read_counts_the_bodies_and_ends_the_consumer() -> None:
         assert 0 < timer.began <= timer.ended
 
     asyncio.run(read())
+
+
+def test_a_delivery_loop_counts_each_message_once_and_ends_the_consumer() -> None:
+    """The first deliveries do not count; every other one has a latency."""
+
+    async def deliver() -> None:
+        client = Memory({})
+        measured = await delivery_loop(client, client, "t", 20, 0.02)
+        assert measured.count == len(client.bodies) - DELIVERIES_FIRST > 0
+        assert measured.latencies is not None
+        assert measured.latencies.count == measured.count
+        assert client.ended == 1
+
+    asyncio.run(deliver())
 
 
 def test_an_open_loop_sends_at_its_times_and_follows_what_arrives() -> None:
