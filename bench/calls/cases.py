@@ -1,8 +1,7 @@
 """The loads whose calls are counted, on a broker and clients in processes of their own.
 
-Lives here: ``CASES``, ``Counting`` (the processes and their windows), ``Figures`` (calls per message of one side).
-A window holds a load, and ``SETTLE_S`` for what follows it. The calls of an idle window of the same length are
-subtracted, and all are divided by the number of messages.
+Lives here: ``CASES``, ``Counting`` (the processes and their windows). A window holds a part of the load, and
+``SETTLE_S`` for what follows it. The calls of an idle window right after it are subtracted, by its length.
 """
 
 import asyncio
@@ -14,77 +13,29 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
 
 from bench.calls.control import Counted
 from bench.calls.counter import Counts
+from bench.calls.figures import Calls, Figures, Measured, per_message
 from bench.calls.rocketmq_client import FORMS, RocketmqConnection
 from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 
-SETTLE_S: Final = 0.1
+WINDOWS: Final = 3
+SETTLE_S: Final = 0.05
 """What a message leaves behind (index, statistics) is done by then."""
-WARM_COUNT: Final = 200
+IDLE_S_MAX: Final = 0.25
+"""Timers of the loop tick every 10 ms; a longer window counts as so many of these."""
+WARM_COUNT: Final = 100
 BODY: Final = bytes(1024)
 QUEUES: Final = 4
 BROKER, CLIENT, CONSUMER = "broker", "client", "consumer"
-LOOP, SEND_THREAD, PULL_THREAD, OTHERS = "loop", "send thread", "pull thread", "others"
-THREADS: Final = (LOOP, SEND_THREAD, PULL_THREAD, OTHERS)
-THREAD_NAMES: Final = {"MainThread": LOOP, "SendMessageThread": SEND_THREAD, "PullMessageThread": PULL_THREAD}
-""""Others" hold the index and the flush, whose calls per message depend a little on time."""
-TIMERS: Final = (
-    "BrokerHousekeeping",
-    "BrokerTelemetry",
-    "DelayDelivery",
-    "DelayProgress",
-    "MetricsServer",
-    "QueueLocks",
-    "StagedTransactions",
-    "TransactionCheck",
-    "checkpoint",
-    "ha-service",
-    "retention",
-)
-"""Threads that run by the clock and not by the message. A tick more or less in a window of a second would be a percent,
-so their calls are left out as a whole instead of subtracted.
-"""
 PATIENT: Final = ("--set", "broker.wait_time_mills_in_send_queue=60000")
 """Counting makes a send ten times slower: no request is refused for that."""
-
-
-@dataclass(slots=True)
-class Figures:
-    """Calls per message of one process: thread → function → calls."""
-
-    calls: dict[str, dict[str, float]]
-
-    def of(self, thread: str) -> float:
-        """Calls of one of ``THREADS``."""
-        return sum(self.calls.get(thread, {}).values())
-
-    @property
-    def total(self) -> float:
-        """Calls of all threads."""
-        return sum(map(self.of, self.calls))
-
-    def top(self, count: int) -> list[tuple[str, str, float]]:
-        """Return (thread, function, calls) of the functions with the most calls."""
-        rows = [(thread, name, calls) for thread, found in self.calls.items() for name, calls in found.items()]
-        return sorted(rows, key=lambda row: -row[2])[:count]
-
-
-@dataclass(slots=True)
-class Measured:
-    """One case: the figures of each counted process, and the frames that the broker's send thread served."""
-
-    case: str
-    count: int
-    frames: int
-    sides: dict[str, Figures] = field(default_factory=dict)
 
 
 class CountedBroker(OwnBroker):
@@ -179,47 +130,36 @@ class Counting:
 
     def count(self, case: str, load: Callable[[int], object], count: int, *clients: CountedClient) -> Measured:
         """Run ``load`` with the number of messages, first to warm up; count the calls of broker and ``clients``."""
-        count = max(1, round(count * self.scale))
-        load(min(count, WARM_COUNT))
+        each = max(1, round(count * self.scale / WINDOWS))
+        load(min(each, WARM_COUNT))
         controls = [self.broker.control, *(client.control for client in clients)]
+        windows: dict[str, list[Calls]] = {control.name: [] for control in controls}
         frames = self.frames()
-        begin = time.monotonic()
-        with _window(controls) as busy:
-            load(count)
-            time.sleep(SETTLE_S)
-        seconds = time.monotonic() - begin
+        for _ in range(WINDOWS):
+            with _window(controls) as busy:
+                begin = time.monotonic()
+                load(each)
+                time.sleep(SETTLE_S)
+                seconds = time.monotonic() - begin
+            idle_s = min(seconds, IDLE_S_MAX)
+            with _window(controls) as idle:
+                time.sleep(idle_s)
+            for name, found in windows.items():
+                found.append(per_message(busy[name], idle[name], each, seconds / idle_s))
         frames = self.frames() - frames
-        with _window(controls) as idle:
-            time.sleep(seconds)
-        sides = {name: Figures(_per_message(busy[name], idle[name], count)) for name in busy}
-        return Measured(case, count, frames, sides)
+        sides = {name: Figures(found) for name, found in windows.items()}
+        return Measured(case, each * WINDOWS, frames, sides)
 
 
 @contextlib.contextmanager
 def _window(controls: list[Counted]) -> Iterator[dict[str, Counts]]:
+    time.sleep(SETTLE_S)
     counts: dict[str, Counts] = {}
     for control in controls:
         control.start()
     yield counts
     for control in controls:
         counts[control.name] = control.stop()
-
-
-def _thread(name: str) -> str:
-    return next((shown for start, shown in THREAD_NAMES.items() if name.startswith(start)), OTHERS)
-
-
-def _per_message(busy: Counts, idle: Counts, count: int) -> dict[str, dict[str, float]]:
-    """Return busy minus idle per message."""
-    calls: dict[str, dict[str, float]] = {}
-    for sign, counts in ((1, busy), (-1, idle)):
-        for name, functions in counts.items():
-            if name in TIMERS:
-                continue
-            found = calls.setdefault(_thread(name), {})
-            for function, number in functions.items():
-                found[function] = found.get(function, 0.0) + sign * number / count
-    return calls
 
 
 def _sends(counting: Counting, case: str, count: int, connections: int, in_flight: int) -> Measured:
@@ -233,26 +173,26 @@ def _sends(counting: Counting, case: str, count: int, connections: int, in_fligh
 
 def one_in_flight(counting: Counting, case: str) -> Measured:
     """One message after the other on one connection."""
-    return _sends(counting, case, 400, 1, 1)
+    return _sends(counting, case, 150, 1, 1)
 
 
 def many_in_flight(counting: Counting, case: str) -> Measured:
     """64 tasks, each one message after the other, on one connection."""
-    return _sends(counting, case, 6_400, 1, 64)
+    return _sends(counting, case, 2_880, 1, 64)
 
 
 def many_connections(counting: Counting, case: str) -> Measured:
     """100 connections, each one message after the other."""
-    return _sends(counting, case, 1_000, 100, 100)
+    return _sends(counting, case, 900, 100, 100)
 
 
 def waiting_consumer(counting: Counting, case: str) -> Measured:
     """A push consumer whose pulls wait; the broker's calls include the send."""
-    sender, consumer = counting.client("sender"), counting.client(CONSUMER)
+    sender, consumer = counting.client(CLIENT), counting.client(CONSUMER)
     sender.do("open", "CallsPush", 1, 1)
     consumer.do("subscribe", "CallsPush", 1)
     try:
-        return counting.count(case, lambda some: sender.do("deliver", some), 200, consumer)
+        return counting.count(case, lambda some: sender.do("deliver", some), 120, consumer)
     finally:
         consumer.do("close")
         sender.do("close")
@@ -262,12 +202,12 @@ def _rocketmq(form: str) -> Callable[[Counting, str], Measured]:
     def sends(counting: Counting, case: str) -> Measured:
         """One message after the other on one connection, as RocketMQ's Java client writes them."""
         topic = f"Calls{form}"
-        sender = counting.client("sender")
+        sender = counting.client(CLIENT)
         sender.do("open", topic, 1, QUEUES)
         sender.do("close")
         connection = RocketmqConnection(counting.broker.address, FORMS[form])
         try:
-            return counting.count(case, lambda some: connection.send(topic, BODY, some), 400)
+            return counting.count(case, lambda some: connection.send(topic, BODY, some), 150)
         finally:
             connection.close()
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.calls.bounds import BOUNDS
-from bench.calls.cases import CASES, THREADS, Counting, Measured
+from bench.calls.cases import CASES, Counting
+from bench.calls.figures import THREADS, Measured
 from pocketmq.cli.output import print_table
 
-COLUMNS: Final = ("case", "side", *THREADS, "calls/message", "bound", "messages/frame")
+COLUMNS: Final = ("case", "side", *THREADS, "all", "bound", "messages/frame")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +40,7 @@ def rows_of(measured: Measured) -> list[list[object]]:
     found: list[list[object]] = []
     for side, figures in measured.sides.items():
         bounds = [bound for bound in BOUNDS if (bound.case, bound.side) == (measured.case, side)]
-        limit = ", ".join(f"{bound.calls:g}{f' ({bound.thread})' if bound.thread else ''}" for bound in bounds)
+        limit = ", ".join(f"{bound.thread} {bound.calls:g}" for bound in bounds)
         frames = round(measured.count / measured.frames, 1) if measured.frames else None
         cells = [round(figures.of(thread), 2) or None for thread in THREADS]
         found.append([CASES[measured.case][0], side, *cells, round(figures.total, 2), limit, frames])
@@ -63,7 +64,8 @@ def as_json(measured: Measured) -> dict[str, object]:
         "sides": {
             side: {
                 "calls": round(figures.total, 3),
-                "threads": {thread: round(figures.of(thread), 3) for thread in figures.calls},
+                "path": round(figures.path, 3),
+                "threads": {thread: round(figures.of(thread), 3) for thread in THREADS},
                 "functions": [
                     {"thread": thread, "function": function, "calls": round(calls, 4)}
                     for thread, function, calls in figures.top(1 << 30)

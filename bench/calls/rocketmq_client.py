@@ -10,6 +10,7 @@ import struct
 import time
 from typing import Final
 
+from bench.calls.client import PAUSE_S
 from pocketmq.remoting.codes import RequestCode
 
 VERSION: Final = 479
@@ -89,6 +90,7 @@ class RocketmqConnection:
         """Send one message after the other. Raises ``RuntimeError`` for an answer that is not a success."""
         for _ in range(count):
             self._number += 1
+            time.sleep(PAUSE_S)
             self._socket.sendall(send_frame(self._form, topic, self._number, body))
             code = answer_code(self._file.read(int.from_bytes(self._file.read(4))))
             if code:
