@@ -1,6 +1,6 @@
 """``pocketmq cluster``: a name server, a synchronous pair and a second master, each in its own process.
 
-Lives here: the processes, their start, the overview of them, their stop.
+Lives here: the processes, their start, the overview of them, their stop. With ``--masters`` it is ``masters``' work.
 """
 
 import asyncio
@@ -15,8 +15,11 @@ from typing import Annotated, Final
 
 import typer
 
+from pocketmq.cli.daemon.masters import run_masters
+from pocketmq.cli.daemon.masters_plan import Addresses, plan_masters
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.cli.run import run_async
+from pocketmq.common.errors import ConfigError
 
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 30.0
@@ -135,18 +138,55 @@ def cluster(
     data_dir: Annotated[str, typer.Option("--data-dir", "-d", metavar="DIR", help="Stores and logs.")] = (
         "./pocketmq-cluster"
     ),
-    namesrv_port: Annotated[int, typer.Option("--namesrv-port", min=1, max=65535)] = 9876,
+    namesrv_port: Annotated[
+        int, typer.Option("--namesrv-port", min=0, max=65535, help="0, with --masters: any free port.")
+    ] = 9876,
     broker_port: Annotated[
         int,
-        typer.Option("--broker-port", min=1, max=65500, help="Of the first broker; the others follow in steps of 10."),
+        typer.Option(
+            "--broker-port",
+            min=0,
+            max=65500,
+            help="Of the first broker; the others follow in steps of 10. 0, with --masters: any free ports.",
+        ),
     ] = 10911,
     host: Annotated[str, typer.Option("--host", help="Address of all processes.")] = "127.0.0.1",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting of every broker; repeatable.")
     ] = None,
+    masters: Annotated[
+        int | None,
+        typer.Option("--masters", metavar="N", help="Run N masters, 1 to 64, and restart a process that dies."),
+    ] = None,
+    slaves_per_master: Annotated[
+        int | None, typer.Option("--slaves-per-master", metavar="M", help="With --masters: 0 to 15.  [default: 0]")
+    ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics-port",
+            min=0,
+            max=65500,
+            help="With --masters: of the first broker; the others follow in steps of 10.  [default: no metrics]",
+        ),
+    ] = None,
 ) -> None:
-    """Run a name server, a synchronous master with its slave, and a second master, until Ctrl-C."""
+    """Run a name server, a synchronous master with its slave, and a second master, until Ctrl-C.
+
+    With --masters: a name server and N masters, so that brokers use several cores. A process that dies is restarted.
+    """
     directory = Path(data_dir).absolute()
+    if masters is not None:
+        addresses = Addresses(host, namesrv_port, broker_port, metrics_port or 0)
+        plan = plan_masters(masters, slaves_per_master or 0, directory, addresses, settings or [])
+        as_json = any(each.replace(" ", "") == "log.format=json" for each in settings or [])
+        run_async(run_masters(plan, as_json=as_json))
+        return
+    for option, given in (("--slaves-per-master", slaves_per_master), ("--metrics-port", metrics_port)):
+        if given is not None:
+            raise ConfigError("bad options", why=f"{option} without --masters", hint="add --masters N")
+    if not namesrv_port or not broker_port:
+        raise ConfigError("bad options", why="port 0 without --masters", hint="give a port, or add --masters N")
     run_async(_run(members(directory, host, namesrv_port, broker_port, settings or []), directory))
 
 
