@@ -274,7 +274,12 @@ def build(
     pulls.use_executor(table.executor("PullMessageThread"))
     store.on_shown.append(pulls.news)
     fast_failure = FastFailure(
-        table.executors(), table.executor("SendMessageThread"), store, clock, environment.refusals
+        table.executors(),
+        table.executor("SendMessageThread"),
+        store,
+        clock,
+        environment.refusals,
+        page_cache_busy_ms=store_config.os_page_cache_busy_timeout_mills,
     )
     watched = Watched(
         store=store,

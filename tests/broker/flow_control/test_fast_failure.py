@@ -4,8 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pocketmq.broker.flow_control.fast_failure import CHUNK_TASKS, SLICE_NS, FastFailure
+from pocketmq.broker.flow_control.fast_failure import (
+    CHUNK_TASKS,
+    IDLE_PERIOD_S_MAX,
+    PERIOD_S,
+    SLICE_NS,
+    FastFailure,
+)
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.executor import AdaptiveDrain, DrainExecutor, OneByOne
 from pocketmq.broker.request.request_task import AnswerPort, Drain, Task
@@ -44,7 +52,14 @@ class FakePageCache:
 class World:
     """Some executors, a page cache, fast failure."""
 
-    def __init__(self, *max_waits_ms: int, count_max: int = 100, page_cache: Any = None, clock: Any = None) -> None:
+    def __init__(
+        self,
+        *max_waits_ms: int,
+        count_max: int = 100,
+        page_cache: Any = None,
+        clock: Any = None,
+        page_cache_busy_ms: int = 1000,
+    ) -> None:
         self.clock: Any = clock or ManualClock()
         direct: Any = DirectMailbox()
         self.executors = [
@@ -66,7 +81,14 @@ class World:
         self.send = self.executors[0]
         self.page_cache = page_cache or FakePageCache()
         self.refusal_stats = RefusalStats(self.clock, NullLog())
-        self.fast_failure = FastFailure(self.executors, self.send, self.page_cache, self.clock, self.refusal_stats)
+        self.fast_failure = FastFailure(
+            self.executors,
+            self.send,
+            self.page_cache,
+            self.clock,
+            self.refusal_stats,
+            page_cache_busy_ms=page_cache_busy_ms,
+        )
         self.connection: Any = FakeConnection()
 
     def offer(self, count: int = 1, *, pair: int = 0, opaque: int = 1, oneway: bool = False) -> None:
@@ -220,3 +242,57 @@ async def test_a_run_that_fails_is_not_the_last() -> None:
     page_cache.is_os_page_cache_busy = lambda: False
     await eventually(lambda: world.connection.responses)
     world.fast_failure.stop()
+
+
+@pytest.mark.parametrize(
+    ("max_waits_ms", "busy_ms", "idle_s"),
+    [
+        ((200, 5000), 1000, 0.1),  # the defaults
+        ((60, 5000), 1000, 0.03),
+        ((200, 0), 40, 0.02),
+        ((5,), 1000, PERIOD_S),
+        ((0,), 1000, IDLE_PERIOD_S_MAX),
+    ],
+)
+def test_while_nothing_waits_the_period_is_half_of_the_shortest_limit(
+    max_waits_ms: tuple[int, ...], busy_ms: int, idle_s: float
+) -> None:
+    world = World(*max_waits_ms, page_cache=FakePageCache(held_ms=0), page_cache_busy_ms=busy_ms)
+    assert world.fast_failure.period_s() == pytest.approx(idle_s)
+
+
+@pytest.mark.parametrize("pair", [0, 1])
+def test_a_request_that_waits_is_checked_every_10_ms(pair: int) -> None:
+    world = World(200, 5000, page_cache=FakePageCache(held_ms=0))
+    world.offer(pair=pair)
+    assert world.fast_failure.period_s() == PERIOD_S
+
+
+def test_an_append_that_goes_on_is_checked_every_10_ms() -> None:
+    assert World(200, page_cache=FakePageCache(held_ms=1)).fast_failure.period_s() == PERIOD_S
+
+
+@given(st.lists(st.tuples(st.integers(0, 400), st.booleans()), min_size=1, max_size=30))
+def test_no_request_waits_longer_than_its_limit_and_one_period(steps: list[tuple[int, bool]]) -> None:
+    """Whenever requests arrive: the timer of the test runs the checks at the times that fast failure chooses."""
+    world = World(200, page_cache=FakePageCache(held_ms=0))
+    next_ms = 0.0
+    now_ms = 0.0
+    for wait_ms, arrives in steps:
+        until_ms = now_ms + wait_ms
+        while next_ms <= until_ms:
+            world.clock.advance_ms(next_ms - now_ms)
+            now_ms = next_ms
+            world.fast_failure.expire()
+            oldest_ms = world.send.queue.head_wait_ms(world.clock.monotonic_ns())
+            assert oldest_ms < 200
+            assert all(period_in_queue_ms(each.remark) <= 200 + 10 for each in world.responses())
+            next_ms += world.fast_failure.period_s() * 1000
+        world.clock.advance_ms(until_ms - now_ms)
+        now_ms = until_ms
+        if arrives:
+            world.offer()
+
+
+def period_in_queue_ms(remark: str) -> int:
+    return int(remark.partition("period in queue: ")[2].partition("ms")[0])
