@@ -1,6 +1,7 @@
 """One command, ``pocketmq``.
 
-    main        puts the subcommands together, turns errors into exit codes
+    main        turns errors into exit codes, starts a server without the other commands
+    app         puts the subcommands together
     daemon      standalone, broker, namesrv, cluster: the servers
     messages    produce, consume, request, message, trace, dlq, transaction, retry-store
     admin       topic, group, lock, ha

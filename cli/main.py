@@ -1,102 +1,42 @@
-"""The command ``pocketmq``: combines the subcommands and turns errors into exit codes.
+"""The command ``pocketmq``: turns errors into exit codes, and starts a server without the other commands.
 
-Lives here: ``main`` (the entry point), the root options.
+Lives here: ``main``, the entry point. What it imports at the top is imported by each start of a broker.
 """
 
+import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated
 
-import typer
-
-from pocketmq.cli import pipeline
-from pocketmq.cli.admin import group, ha, lock, topic
-from pocketmq.cli.bench import bench
-from pocketmq.cli.daemon import cluster, daemon_commands
-from pocketmq.cli.doctor import commands as doctor
-from pocketmq.cli.exit_codes import EXIT_CODES_HELP, CommandFailed, ExitCode, exit_code_of
-from pocketmq.cli.log import app as log
-from pocketmq.cli.messages import consume, dlq, message, produce, request, retry_store, trace, transaction
+from pocketmq.cli.daemon.plain_arguments import plain_start
+from pocketmq.cli.exit_codes import CommandFailed, ExitCode, exit_code_of
 from pocketmq.cli.output import open_standard_files, print_error
-from pocketmq.cli.scenario.command import scenario
 from pocketmq.common.errors import PocketMQError
-
-
-@dataclass(slots=True)
-class RootOptions:
-    """The options before the subcommand."""
-
-    debug: bool = False
-
-
-def _show_version(value: bool) -> None:
-    if value:
-        from pocketmq import __version__
-
-        print(f"pocketmq {__version__}")
-        raise typer.Exit
-
-
-def build_app(root: RootOptions) -> typer.Typer:
-    """Return the whole command; options before the subcommand are stored in ``root``."""
-    app = typer.Typer(
-        name="pocketmq",
-        help="A durable, ordered message broker in pure Python with RocketMQ's semantics.",
-        epilog=EXIT_CODES_HELP,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-    @app.callback()
-    def options(
-        debug: Annotated[bool, typer.Option("--debug", envvar="POCKETMQ_DEBUG", help="Show tracebacks.")] = False,
-        _version: Annotated[
-            bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
-        ] = False,
-    ) -> None:
-        root.debug = debug
-
-    serve: list[Callable[..., None]] = [
-        daemon_commands.standalone,
-        daemon_commands.namesrv,
-        daemon_commands.broker,
-        cluster.cluster,
-    ]
-    use: list[Callable[..., None]] = [produce.produce, consume.consume, request.request, bench.bench]
-    for panel, commands in (("Serve", serve), ("Use", use)):
-        for command in commands:
-            app.command(rich_help_panel=panel)(command)
-    app.command(rich_help_panel="Explain")(scenario)
-    app.command(rich_help_panel="Explain")(trace.trace)
-    app.add_typer(topic.build_app(), name="topic", rich_help_panel="Use")
-    app.add_typer(group.build_app(), name="group", rich_help_panel="Use")
-    app.add_typer(ha.build_app(), name="ha", rich_help_panel="Use")
-    app.add_typer(message.build_app(), name="message", rich_help_panel="Use")
-    app.add_typer(lock.build_app(), name="lock", rich_help_panel="Use")
-    app.add_typer(dlq.build_app(), name="dlq", rich_help_panel="Use")
-    app.add_typer(transaction.build_app(), name="transaction", rich_help_panel="Use")
-    app.add_typer(retry_store.build_app(), name="retry-store", rich_help_panel="Use")
-    app.add_typer(pipeline.build_app(), name="pipeline", rich_help_panel="Use")
-    app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
-    app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
-    return app
 
 
 def main() -> None:
     """Run the command with the process's arguments and exit with a code that ``exit_codes`` lists."""
-    root = RootOptions()
     open_standard_files()
+    start = plain_start(sys.argv[1:], os.environ)
+    if start is not None:
+        _with_exit_code(start.run, lambda: False)
+        return
+    from pocketmq.cli.app import RootOptions, build_app
+
+    root = RootOptions()
+    _with_exit_code(lambda: build_app(root)(prog_name="pocketmq"), lambda: root.debug)
+
+
+def _with_exit_code(run: Callable[[], object], debug: Callable[[], bool]) -> None:
+    """Run a command; an error ends the process, with a traceback if ``debug`` says so."""
     try:
-        build_app(root)(prog_name="pocketmq")
+        run()
     except PocketMQError as error:
-        if root.debug:
+        if debug():
             raise
         print_error(error)
         sys.exit(exit_code_of(error))
     except OSError as error:  # the output cannot be written: a full disk, a closed terminal
-        if root.debug:
+        if debug():
             raise
         print_error(CommandFailed("the command failed", why=error.strerror or str(error)))
         sys.exit(ExitCode.FAILED)

@@ -1,4 +1,4 @@
-"""Logs: structlog loggers whose events go through a bounded queue to one writer, off the caller's thread.
+"""Logs: loggers whose events go through a bounded queue to one writer, off the caller's thread.
 
 Lives here: ``Logs`` and its settings, sampling of repeats, JSON lines and console lines, ``CapturedLog`` for tests.
 Nothing global is configured: structlog and ``logging`` stay as they are.
@@ -8,14 +8,14 @@ import datetime
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import IO, Any, Final, Literal, NoReturn
+from collections.abc import Callable, Mapping
+from typing import IO, Any, Final, Literal
 
 import msgspec
-import structlog
-from structlog.typing import EventDict, FilteringBoundLogger
 
+from pocketmq.common.bound_log import LEVELS, BoundLog
 from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.console_lines import EVENT_WIDTH, console_line
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.runner import Runner, ThreadRunner
 
@@ -29,6 +29,7 @@ _WINDOW_NS: Final = 1_000_000_000
 _DRAIN_MAX: Final = 512
 _FLUSH_MS: Final = 1000.0
 
+EventDict = dict[str, Any]
 Level = Literal["debug", "info", "warning", "error"]
 
 
@@ -129,15 +130,12 @@ class Logs:
         self.written_count = 0
         self.dropped_count = 0
         self.left_out_count = 0
-        self._bound = structlog.make_filtering_bound_logger(config.level)
-        self._processors = [structlog.processors.format_exc_info, self._enqueue]
+        self._threshold = LEVELS[config.level]
         self._worker = (runner or ThreadRunner()).start("log-writer", self._step, first_after_ms=None)
 
-    def logger(self, name: str, **values: Any) -> FilteringBoundLogger:
+    def logger(self, name: str, **values: Any) -> BoundLog:
         """Return a logger: ``.info(event, key=value)``, ``.warning``, ``.error``, ``.bind(**values)`` and so on."""
-        bound: Any = self._bound
-        logger: FilteringBoundLogger = bound(None, self._processors, {"logger": name, **values})
-        return logger
+        return BoundLog(self._enqueue, self._threshold, {"logger": name, **values})
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write the queued events and end the worker. Later events are dropped."""
@@ -152,15 +150,14 @@ class Logs:
         if self._own_stream is not None:
             self._own_stream.close()
 
-    def _enqueue(self, _logger: object, level: str, event: MutableMapping[str, Any]) -> NoReturn:
-        """Take the event out of structlog's hands: the last processor of every logger."""
+    def _enqueue(self, level: str, event: dict[str, Any]) -> None:
         name, text = str(event.get("event", "")), str(event.get("logger", ""))
         now_ns = self._clock.monotonic_ns()
         with self._lock:
             left_out = self._repeats.admit(text, name, now_ns)
             if left_out < 0:
                 self.left_out_count += 1
-                raise structlog.DropEvent
+                return
         line, size_bytes = _bounded(event)
         line["level"] = level
         line["timestamp_ms"] = self._clock.now_ms()
@@ -178,7 +175,6 @@ class Logs:
                 self._queue.append((size_bytes, line))
                 self._queue_size_bytes += size_bytes
         self._worker.wake()
-        raise structlog.DropEvent
 
     def _step(self) -> float | None:
         self._write_some()
@@ -298,11 +294,15 @@ def _json_line(line: EventDict) -> str:
 
 def _console_renderer(stream: IO[str]) -> Callable[[EventDict], str]:
     """Return structlog's console form, in color on a terminal."""
-    colors = hasattr(stream, "isatty") and stream.isatty()
-    renderer = structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=28)
+    plain: Callable[[EventDict], str] = console_line
+    if hasattr(stream, "isatty") and stream.isatty():
+        import structlog.dev  # slow: only where its colors are seen
+
+        in_color = structlog.dev.ConsoleRenderer(colors=True, pad_event_to=EVENT_WIDTH)
+        plain = lambda line: str(in_color(None, line["level"], line))  # noqa: E731
 
     def render(line: EventDict) -> str:
         timestamp = _timestamp_text(line.pop("timestamp_ms"))
-        return str(renderer(None, line["level"], {"timestamp": timestamp, **line})) + "\n"
+        return plain({"timestamp": timestamp, **line}) + "\n"
 
     return render

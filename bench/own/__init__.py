@@ -17,6 +17,7 @@ CASES = {
     "pool": ("broker.pool", "tails of sends with and without the write-buffer pool on a busy disk"),
     "sync_flush": ("broker.sync_flush", "group commit against the disk's own rate of syncs, plain and slowed to 5 ms"),
     "replication": ("broker.replication", "sends with and without a slave; catch-up of a new slave (GIGABYTES)"),
+    "start": ("broker.start", "start to the ready line, memory and CPU of an idle server"),
     "masters": ("broker.masters", "cluster --masters 1, 2, 4, each process with the same share of a core (SHARE)"),
     "telemetry": ("broker.telemetry", "what counting times costs: two brokers, with and without"),
     "delay": ("broker.delay", "sends beside a million delayed messages, accuracy, restart (PENDING)"),

@@ -7,13 +7,10 @@ A new metric is one row in the module of its area (``request_metrics``, ``store_
 ``ha_metrics``); ``make docs-tables`` then updates the document.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
-
+from pocketmq.broker.metrics.exposition import page
 from pocketmq.broker.metrics.ha_metrics import REPLICATION
 from pocketmq.broker.metrics.registry import Group
 from pocketmq.broker.metrics.request_metrics import REQUESTS
@@ -26,25 +23,14 @@ GROUPS: Final[tuple[Group[Any], ...]] = (*REQUESTS, *STORE, *PROCESS, *SERVICES,
 """In the order of the documentation."""
 
 
-class _BrokerCollector(Collector):
-    """Reads everything on each scrape, in the thread of the HTTP server."""
-
-    def __init__(self, sources: Sources, clock: Clock) -> None:
-        self._sources = sources
-        self._clock = clock
-
-    def collect(self) -> Iterator[Metric]:
-        """Return the families, read now."""
-        reading = Reading(self._sources, self._clock.monotonic_ns())
-        for group in GROUPS:
-            yield from group.families(reading)
-
-
 def exposition(sources: Sources, clock: Clock) -> Callable[[], bytes]:
-    """Return a function that makes the text that Prometheus scrapes, from a registry of its own.
+    """Return a function that makes the text that Prometheus scrapes, in the thread of the HTTP server.
 
     It only reads attributes: it takes no lock that disk work can hold, and nothing on the event loop waits for it.
     """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_BrokerCollector(sources, clock))
-    return lambda: generate_latest(registry)
+
+    def read() -> bytes:
+        reading = Reading(sources, clock.monotonic_ns())
+        return page(family for group in GROUPS for family in group.families(reading))
+
+    return read

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-
+from pocketmq.broker.metrics.exposition import Family
 from pocketmq.broker.metrics.sources import Reading
 
 PREFIX: Final = "pocketmq_"
@@ -74,7 +73,6 @@ class Row(Generic[S]):
     interval: str = ""
 
     kind: ClassVar[str]
-    _family: ClassVar[type[Any]]
 
     def __post_init__(self) -> None:
         assert not (self.labels and (self.telemetry or self.runtime or self.interval)), self.name
@@ -91,21 +89,20 @@ class Row(Generic[S]):
         assert not self.labels
         return self.read(source)
 
-    def family(self, labels: Sequence[str], found: Iterable[tuple[Sequence[str], S]]) -> Metric:
+    def family(self, labels: Sequence[str], found: Iterable[tuple[Sequence[str], S]]) -> Family:
         """Return the Prometheus family with a sample for each of ``found``: (values of ``labels``, object)."""
-        family = self._family(PREFIX + self.name, self.help, labels=(*labels, *self.labels))
+        family = Family(PREFIX + self.name, self.help, self.kind, (*labels, *self.labels))
         for group_values, source in found:
             read = self.read(source)
             series: Any = read if self.labels else (((), read),)
             for own_values, value in series:
                 self._add(family, (*group_values, *own_values), value)
-        metric: Metric = family
-        return metric
+        return family
 
-    def _add(self, family: Any, labels: Sequence[str], value: Any) -> None:
+    def _add(self, family: Family, labels: Sequence[str], value: Any) -> None:
         if self.unit is Unit.MS:
             value = value / 1000 if value >= 0 else -1.0
-        family.add_metric(labels, float(value))
+        family.add_value(labels, float(value))
 
 
 def _unit_of(name: str) -> Unit:
@@ -119,7 +116,6 @@ class Gauge(Row[S]):
 
     __slots__ = ()
     kind = "gauge"
-    _family = GaugeMetricFamily
 
 
 class Counter(Row[S]):
@@ -127,7 +123,6 @@ class Counter(Row[S]):
 
     __slots__ = ()
     kind = "counter"
-    _family = CounterMetricFamily
 
 
 class Histogram(Row[S]):
@@ -135,11 +130,10 @@ class Histogram(Row[S]):
 
     __slots__ = ()
     kind = "histogram"
-    _family = HistogramMetricFamily
 
-    def _add(self, family: Any, labels: Sequence[str], value: Any) -> None:
+    def _add(self, family: Family, labels: Sequence[str], value: Any) -> None:
         buckets, sum_s = value
-        family.add_metric(labels, buckets, sum_s)
+        family.add_histogram(labels, buckets, sum_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +149,7 @@ class Group(Generic[S]):
     labels: tuple[str, ...] = ()
     telemetry: str = ""
 
-    def families(self, reading: Reading) -> Iterator[Metric]:
+    def families(self, reading: Reading) -> Iterator[Family]:
         """Yield the families that are exported, read now."""
         found = list(self.find(reading))
         if found:

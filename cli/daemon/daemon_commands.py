@@ -1,13 +1,15 @@
 """``pocketmq standalone | namesrv | broker``: options of the daemons.
 
-Lives here: the setting of each option.
+Lives here: the commands as typer shows them; ``daemon_settings`` has the settings of their options.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.daemon.daemon_settings import given_settings
 
 
 def standalone(
@@ -24,17 +26,9 @@ def standalone(
 
     Prints one line when both serve: "ready namesrv=HOST:PORT broker=HOST:PORT".
     """
-    from pocketmq.cli.daemon.daemon import Shape, run_daemon
-
-    given: dict[str, dict[str, object]] = {
-        "--data-dir": {"store.store_path_root_dir": data_dir},
-        "--namesrv-port": {"namesrv.listen_port": namesrv_port},
-        "--broker-port": {"broker.listen_port": broker_port},
-        "--host": {"namesrv.bind_address": host, "broker.bind_address": host},
-        "--log-format": {"log.format": log_format},
-        "--log-level": {"log.level": log_level},
-    }
-    run_daemon(Shape(namesrv=True, broker=True), given, config, settings or [])
+    values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--broker-port": broker_port, "--host": host}
+    values |= {"--log-format": log_format, "--log-level": log_level}
+    _run("standalone", values, config, settings)
 
 
 def namesrv(
@@ -46,15 +40,8 @@ def namesrv(
     log_level: options.LogLevel = None,
 ) -> None:
     """Run a name server. Prints "ready namesrv=HOST:PORT" when it serves."""
-    from pocketmq.cli.daemon.daemon import Shape, run_daemon
-
-    given: dict[str, dict[str, object]] = {
-        "--namesrv-port": {"namesrv.listen_port": namesrv_port},
-        "--host": {"namesrv.bind_address": host},
-        "--log-format": {"log.format": log_format},
-        "--log-level": {"log.level": log_level},
-    }
-    run_daemon(Shape(namesrv=True, broker=False), given, config, settings or [])
+    values = {"--namesrv-port": namesrv_port, "--host": host, "--log-format": log_format, "--log-level": log_level}
+    _run("namesrv", values, config, settings)
 
 
 def broker(
@@ -79,15 +66,18 @@ def broker(
     log_level: options.LogLevel = None,
 ) -> None:
     """Run a broker. Prints "ready broker=HOST:PORT" when it serves."""
+    values: dict[str, object] = {
+        "--namesrv": namesrv_addresses,
+        "--data-dir": data_dir,
+        "--broker-port": broker_port,
+        "--host": host,
+    }
+    values |= {"--log-format": log_format, "--log-level": log_level}
+    _run("broker", {**values, "--accept-loss": accept_loss or None}, config, settings)
+
+
+def _run(command: str, values: Mapping[str, object], config: str | None, settings: Sequence[str] | None) -> None:
     from pocketmq.cli.daemon.daemon import Shape, run_daemon
 
-    given: dict[str, dict[str, object]] = {
-        "--namesrv": {"broker.namesrv_addr": namesrv_addresses},
-        "--data-dir": {"store.store_path_root_dir": data_dir},
-        "--broker-port": {"broker.listen_port": broker_port},
-        "--host": {"broker.bind_address": host},
-        "--accept-loss": {"store.accept_loss": accept_loss or None},
-        "--log-format": {"log.format": log_format},
-        "--log-level": {"log.level": log_level},
-    }
-    run_daemon(Shape(namesrv=False, broker=True), given, config, settings or [])
+    shape = Shape(namesrv=command != "broker", broker=command != "namesrv")
+    run_daemon(shape, given_settings(command, values), config, settings or [])

@@ -4,12 +4,12 @@ Lives here: ``RecoveryProgress``: a bar on a terminal, else one line a second. S
 """
 
 import threading
-from typing import Final, TextIO
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING, Final, TextIO
 
 from pocketmq.common.clock import Clock
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 QUIET_MS: Final = 1000
 LINE_MS: Final = 1000
@@ -54,6 +54,9 @@ class RecoveryProgress:
 
     def _draw(self, done_bytes: int, total_bytes: int) -> None:
         if self._bar is None:
+            from rich.console import Console  # 30 ms, in the thread that recovers: most starts show no bar
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
             self._bar = Progress(*columns, console=Console(file=self._stream), transient=True)
             self._bar.start()

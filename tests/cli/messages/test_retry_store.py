@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pocketmq.cli.main import RootOptions, build_app
+from pocketmq.cli.app import RootOptions, build_app
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.durable.entry import SEQ_TIME_SHIFT, Entry, KeptMessage, encode_kept, lane_of
 from pocketmq.client.durable.errors import RetryStoreLocked

@@ -1,0 +1,38 @@
+"""Which settings the options of ``pocketmq standalone | namesrv | broker`` give.
+
+Lives here: one table for both parsers of these commands: typer's (``daemon_commands``) and the short one
+(``plain_arguments``).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+_LOG: Final = {"--log-format": ("log.format",), "--log-level": ("log.level",)}
+_STORE: Final = {"--data-dir": ("store.store_path_root_dir",), "--broker-port": ("broker.listen_port",)}
+_NAMESRV: Final = {"--namesrv-port": ("namesrv.listen_port",)}
+
+SETTINGS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "standalone": {
+        **_STORE,
+        **_NAMESRV,
+        "--host": ("namesrv.bind_address", "broker.bind_address"),
+        **_LOG,
+    },
+    "namesrv": {**_NAMESRV, "--host": ("namesrv.bind_address",), **_LOG},
+    "broker": {
+        "--namesrv": ("broker.namesrv_addr",),
+        **_STORE,
+        "--host": ("broker.bind_address",),
+        "--accept-loss": ("store.accept_loss",),
+        **_LOG,
+    },
+}
+"""Command → option → settings that get its value."""
+
+
+def given_settings(command: str, values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """Return option → setting → value of all options of a command; None where an option was not given."""
+    return {
+        option: {setting: values.get(option) for setting in settings}
+        for option, settings in SETTINGS_OF[command].items()
+    }
