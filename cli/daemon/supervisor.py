@@ -176,7 +176,7 @@ class Supervisor:
         while not self._stopping:
             running = member.running
             assert running is not None
-            text = ended_text(await running.ended())
+            text = f"has ended ({ended_text(await running.ended())})"
             failed: FailedStart | None = None
             while not self._stopping:
                 pause_ms = member.policy.ended(self._now_ms())
@@ -186,14 +186,14 @@ class Supervisor:
                         why=failed.why if failed else text,
                         hint="all processes were stopped; correct the reason and start again",
                     )
-                self._tell(f"{name} has ended ({text}); restart {member.policy.restarts} in {pause_ms / 1000} s")
+                self._tell(f"{name} {text}; restart {member.policy.restarts} in {pause_ms / 1000} s")
                 await self._sleep(pause_ms / 1000)
                 failed = await self._start(member)
                 if failed is None:
                     assert member.running is not None
                     self._tell(f"{name} serves again at {member.address}, pid {member.running.pid}")
                     break
-                text = f"did not start: {ended_text(failed.code)}"
+                text = f"did not start ({ended_text(failed.code)})"
 
     async def _stop(self, member: Member) -> None:
         running = member.running

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.cli.daemon import supervisor as supervisor_module
 from pocketmq.cli.daemon.masters_plan import Addresses, plan_masters
 from pocketmq.cli.daemon.restart_policy import FAILED_STARTS_MAX
 from pocketmq.cli.daemon.supervisor import Supervisor, ended_text
@@ -150,7 +151,7 @@ async def test_a_process_that_cannot_start_again_ends_the_cluster() -> None:
     with pytest.raises(CannotStart, match="broker-a-0 cannot start any more: 5 starts failed: broker-a-0 says why"):
         await supervisor.keep()
     assert world.pauses == [0.5, 1.0, 2.0, 4.0, 8.0]
-    assert "did not start: exit code 3" in world.told[1]
+    assert world.told[1] == "broker-a-0 did not start (exit code 3); restart 2 in 1.0 s"
 
 
 async def test_masters_stop_before_slaves_and_the_name_server_last() -> None:
@@ -183,6 +184,25 @@ async def test_a_process_that_was_being_started_is_stopped_too() -> None:
     may_end.set()
     await stopping
     assert await world.of("broker-a-0")[0].ended() == -9
+
+
+async def test_a_process_that_does_not_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "STOP_S_MAX", 0.0)
+    monkeypatch.setattr(Fake, "terminate", lambda self: None)
+    world = World()
+    supervisor = world.supervisor(1)
+    await supervisor.start()
+    await supervisor.stop()
+    assert [await each.ended() for each in world.launched] == [-9, -9]
+    assert [text.partition(" did not stop")[0] for text in world.told] == ["broker-a-0", "namesrv"]
+
+
+async def test_all_processes_are_killed_at_once() -> None:
+    world = World()
+    supervisor = world.supervisor(2, 1)
+    await supervisor.start()
+    supervisor.kill_all()
+    assert {await each.ended() for each in world.launched} == {-9}
 
 
 def test_ends_in_words() -> None:
