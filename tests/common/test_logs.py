@@ -172,6 +172,20 @@ def test_the_console_form_is_one_line_without_color_when_piped() -> None:
     assert "\x1b" not in text
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_colors() -> None:
+    stream = Terminal()
+    logs = Logs(LogConfig(), clock=ManualClock(), runner=SteppedRunner(), stream=stream)
+    logs.logger("store").warning("slow_append", took_ms=12)
+    logs.close()
+    assert "\x1b[" in stream.getvalue()
+    assert "slow_append" in stream.getvalue()
+
+
 def test_a_file_is_appended_to_and_a_place_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     for _ in range(2):
         logs = Logs(LogConfig(file=str(tmp_path / "a.log")), runner=SteppedRunner())
