@@ -1,5 +1,6 @@
 """``pocketmq cluster --masters N`` as processes: messages on all masters, a death and a return, the end."""
 
+import asyncio
 import os
 import re
 import signal
@@ -91,6 +92,15 @@ def cluster(tmp_path: Path, *arguments: str) -> Iterator[Masters]:
         process.communicate()
 
 
+def until_registered(masters: Masters, run_command: RunCommand, brokers: int = 2) -> None:
+    """Wait until the name server has so many masters: on a slow machine a broker serves before it is registered."""
+
+    def count() -> int:
+        return run_command("ha", "status", "--namesrv", masters.namesrv).stdout.decode().count("_MASTER")
+
+    until(lambda: count() == brokers, masters.log)
+
+
 def messages_of(done: "subprocess.CompletedProcess[bytes]") -> list[bytes]:
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())
@@ -105,6 +115,7 @@ def test_both_masters_serve_one_dies_and_comes_back(tmp_path: Path, run_command:
             "broker-b-0": "ASYNC_MASTER",
         }
         option = ("--namesrv", masters.namesrv)
+        until_registered(masters, run_command)
         assert run_command("topic", "create", "Both", "--queues", "2", *option).returncode == 0
         lines = b"".join(b"message %d\n" % number for number in range(4000))
         assert run_command("produce", "Both", *option, stdin=lines).returncode == 0
@@ -118,6 +129,7 @@ def test_both_masters_serve_one_dies_and_comes_back(tmp_path: Path, run_command:
         text = masters.log.read_text()
         assert "broker-b-0 has ended (signal SIGKILL); restart 1 in 0.5 s" in text
         assert f"broker-b-0 serves again at {masters.rows['broker-b-0'].address}, pid " in text
+        until_registered(masters, run_command)
         assert run_command("produce", "Both", "-m", "after", *option).returncode == 0
         assert messages_of(run_command("consume", "Both", *option)) == sorted([*lines.splitlines(), b"after"])
 
@@ -127,9 +139,10 @@ def test_both_masters_serve_one_dies_and_comes_back(tmp_path: Path, run_command:
         assert all((row.directory / "abort").exists() is False for row in masters.rows.values()), "a clean stop"
 
 
-async def test_a_topic_that_nobody_created_is_on_both(tmp_path: Path) -> None:
+async def test_a_topic_that_nobody_created_is_on_both(tmp_path: Path, run_command: RunCommand) -> None:
     """As with RocketMQ: the default topic's route has all masters, and each creates the topic at its first message."""
     with cluster(tmp_path, "--masters", "2") as masters:
+        await asyncio.to_thread(until_registered, masters, run_command)
         async with Producer(group="g", namesrv=masters.namesrv) as producer:
             for number in range(32):
                 await producer.send(Message("Automatic", b"%d" % number))
@@ -204,5 +217,6 @@ def test_synchronous_masters_with_two_slaves_each(tmp_path: Path, run_command: R
         until(lambda: len(in_sync()) == 4, masters.log)
         assert masters.end(signal.SIGTERM)[0] == 0
     with cluster(tmp_path, *arguments) as masters:
+        until_registered(masters, run_command)
         assert messages_of(run_command("consume", "Both", "--namesrv", masters.namesrv)) == sorted(lines.splitlines())
         assert masters.end(signal.SIGTERM)[0] == 0
