@@ -1,30 +1,32 @@
-"""``python -m pocketmq.cli.daemon.bound_to_parent PARENT_PID ARGUMENTS…``: ``pocketmq`` that ends with its parent.
+"""``python -m pocketmq.cli.daemon.bound_to_parent ARGUMENTS…``: ``pocketmq`` that ends with its parent.
 
-Linux sends the process SIGTERM when its parent has ended, whatever ended it (``prctl(2)``, PR_SET_PDEATHSIG): a broker
-then stops cleanly. On other systems only the parent's own stop ends it.
+Its standard input is a pipe into which the parent writes nothing. When the parent has ended, whatever ended it, the
+pipe has no writer any more: the process then sends itself SIGTERM, and a server stops cleanly. Linux' parent-death
+signal (``prctl(2)``, PR_SET_PDEATHSIG) is no substitute: it comes once for each thread of a parent that is killed, and
+a server takes the second SIGTERM as the order to stop at once.
 """
 
-import ctypes
+import contextlib
 import os
 import runpy
 import signal
 import sys
-from typing import Final
-
-PR_SET_PDEATHSIG: Final = 1
-"""``linux/prctl.h``."""
+import threading
 
 
-def bind_to(parent_pid: int) -> bool:
-    """Ask for the signal. Return False if the parent has ended already: it is too late for the signal then."""
-    if not sys.platform.startswith("linux"):
-        return True
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    return os.getppid() == parent_pid
+def end_with_parent(descriptor: int = 0) -> None:
+    """Return at once; send this process SIGTERM when the pipe ends."""
+    threading.Thread(target=_watch, args=(descriptor,), name="parent-watch", daemon=True).start()
+
+
+def _watch(descriptor: int) -> None:
+    with contextlib.suppress(OSError):  # a socket pair of a killed parent may be reset
+        while os.read(descriptor, 4096):
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
-    if not bind_to(int(sys.argv[1])):
-        sys.exit(1)
-    sys.argv = ["pocketmq", *sys.argv[2:]]
+    end_with_parent()
+    sys.argv = ["pocketmq", *sys.argv[1:]]
     runpy.run_module("pocketmq.cli.main", run_name="__main__")

@@ -5,7 +5,6 @@ Lives here: ``ChildProcess``.
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections import deque
@@ -20,7 +19,7 @@ ERROR_PREFIX: Final = "error: "
 
 
 class ChildProcess:
-    """A running ``pocketmq namesrv | broker``. It ends with this process, also if that is killed (Linux)."""
+    """A running ``pocketmq namesrv | broker``. It ends with this process, also if that is killed."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: LabelledLog) -> None:
         self.pid = process.pid
@@ -43,9 +42,8 @@ class ChildProcess:
             sys.executable,
             "-m",
             "pocketmq.cli.daemon.bound_to_parent",
-            str(os.getpid()),
             *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,  # its end tells the process that this one has ended
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C reaches only the command, which stops them in order

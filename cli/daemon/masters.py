@@ -4,6 +4,7 @@ Lives here: the command's course (start, ready output, signals, end) and the rea
 """
 
 import asyncio
+import contextlib
 import io
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from pocketmq.cli.daemon.children import ChildProcess
 from pocketmq.cli.daemon.labelled_log import LabelledLog
@@ -19,6 +21,9 @@ from pocketmq.cli.daemon.supervisor import Member, Supervisor
 from pocketmq.cli.exit_codes import CannotStart, ExitCode
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import PocketMQError
+
+REGISTER_S_MAX: Final = 10.0
+REGISTER_EVERY_S: Final = 0.05
 
 
 def ready_text(plan: MastersPlan, members: Sequence[Member], namesrv: str) -> str:
@@ -70,7 +75,7 @@ async def _run(plan: MastersPlan, log: LabelledLog) -> None:
     if left_out:
         text = ", ".join(left_out)
         log.tell(f"warning: {plan.directory} has stores that are not started, so nobody can read them: {text}")
-    work = asyncio.create_task(_serve(plan, supervisor))
+    work = asyncio.create_task(_serve(plan, supervisor, log))
     ended = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -85,11 +90,27 @@ async def _run(plan: MastersPlan, log: LabelledLog) -> None:
         raise failed
 
 
-async def _serve(plan: MastersPlan, supervisor: Supervisor) -> None:
+async def _serve(plan: MastersPlan, supervisor: Supervisor, log: LabelledLog) -> None:
     await supervisor.start()
+    if not await _registered(supervisor.namesrv, plan.masters):
+        log.tell(f"warning: not all masters have registered after {REGISTER_S_MAX:.0f} s; see pocketmq ha status")
     sys.stdout.write(ready_text(plan, supervisor.members, supervisor.namesrv) + "\n")
     sys.stdout.flush()
     await supervisor.keep()
+
+
+async def _registered(namesrv: str, masters: int) -> bool:
+    """Wait until the name server has all masters: a topic that is created then is created on all of them."""
+    from pocketmq.client.admin.admin import Admin
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REGISTER_S_MAX), Admin(namesrv) as admin:
+            while True:
+                with contextlib.suppress(PocketMQError):
+                    if len(await admin.masters()) >= masters:
+                        return True
+                await asyncio.sleep(REGISTER_EVERY_S)
+    return False
 
 
 def _on_signals(stop: asyncio.Event, supervisor: Supervisor, log: LabelledLog) -> None:
