@@ -303,6 +303,7 @@ class BrokerApp:
             self._role.config,
             self.address,
             self.topics,
+            running.registered_topics,
             mailbox,
             self._clock,
             self._log,

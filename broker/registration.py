@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import msgspec
 
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
+from pocketmq.broker.topic.registered_topics import RegisteredTopics
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
@@ -128,6 +129,7 @@ class Registration:
     """With the broker id of this run."""
     address: str
     topics: TopicTable
+    registered_topics: RegisteredTopics
     mailbox: LoopMailbox
     clock: Clock
     log: EventLog
@@ -145,6 +147,7 @@ class Registration:
         for address in self.config.name_servers():
             server = _NameServer(address, asyncio.Event(), asyncio.Event())
             self._servers.append(server)
+            self.registered_topics.follow(address)
             self._tasks.append(self.supervisor.keep(partial(self._keep_registered, server), f"register-{address}"))
         if self._servers:
             tried = [asyncio.ensure_future(server.tried.wait()) for server in self._servers]
@@ -178,6 +181,7 @@ class Registration:
 
     async def stop(self) -> None:
         """Unregister everywhere, within a second."""
+        self.registered_topics.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -195,6 +199,7 @@ class Registration:
                 await self._register(server)
             except PocketMQError as error:
                 server.channel = None
+                self.registered_topics.missed(server.address)
                 server.failures += 1
                 if server.failures & (server.failures - 1) == 0:  # 1st, 2nd, 4th, 8th …
                     self.log.warning(
@@ -202,6 +207,10 @@ class Registration:
                     )
                 wait_s = RETRY_S
             else:
+                if server.generation >= 0:
+                    self.registered_topics.reached(server.address, server.generation)
+                else:  # a slave, or a master that was replaced
+                    self.registered_topics.missed(server.address)
                 if server.failures:
                     self.log.info("register_recovered", namesrv=server.address, failures=server.failures)
                 server.failures = 0

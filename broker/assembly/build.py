@@ -49,6 +49,7 @@ from pocketmq.broker.request.request_task import Refusal, Task
 from pocketmq.broker.send.send_processor import SendProcessor
 from pocketmq.broker.send.short_path import ShortPath
 from pocketmq.broker.stats.topic_put_stats import TopicPutStats
+from pocketmq.broker.topic.registered_topics import RegisteredTopics
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.plain_check import PlainRules
 from pocketmq.remoting.server import Connection, RemotingServer
@@ -68,6 +69,7 @@ class Running:
     housekeeping: Housekeeping
     fast_failure: FastFailure
     topics_file: PersistedTable
+    registered_topics: RegisteredTopics
     delays: DelayService | None
     locks: LockManager
     replication: Replication
@@ -116,6 +118,7 @@ def build(
         )
 
     topics_file = file(topics, "topics.json")
+    registered = RegisteredTopics(topics, topics_file.persist, log)
     groups_file = file(groups, "subscriptionGroup.json")
     offsets_file = file(offsets, "consumerOffset.json")
     holds = PullHolds(config.pull_holds_max, config.pull_holds_size_bytes_max)
@@ -126,7 +129,7 @@ def build(
         message_size_max=store_config.max_message_size,
         family=environment.family,
     )
-    topic_admin = TopicAdmin(config, store, topics, offsets, topics_file.persist, offsets_file.persist, log)
+    topic_admin = TopicAdmin(config, store, topics, offsets, registered.publish, offsets_file.persist, log)
     consume_statistics = ConsumeStatistics(
         config,
         store,
@@ -168,7 +171,7 @@ def build(
     if replication.role.is_slave:
         changes = without_changes(changes)
     transactions = build_transactions(environment, store, clients, replication, answers)
-    staged = build_staged(environment, store, rules, replication, answers, topics_file.persist)
+    staged = build_staged(environment, store, rules, replication, answers, registered.publish)
     broker_admin = BrokerAdmin(
         config,
         store_config,
@@ -181,7 +184,7 @@ def build(
         clock,
     )
     retries = RetryTopics(topics, groups, locks.holds_any)
-    replies = reply_processor(environment, store, clients, transactions.table, retries, topics_file)
+    replies = reply_processor(environment, store, clients, transactions.table, retries, registered)
     planners = [
         send_planner(environment, rules, store, delays, retries, transactions.table)
         for _ in range(config.send_message_thread_pool_nums)
@@ -190,7 +193,7 @@ def build(
     sends = SendProcessor(
         store,
         planners,
-        topics_file.persist,
+        registered.publish,
         answers,
         environment.counters,
         environment.refusals,
@@ -217,7 +220,7 @@ def build(
             log,
         ),
         query=QueryProcessor(store),
-        client=ClientProcessor(config, clients, groups, topics, notifier, topics_file.persist, clock, log),
+        client=ClientProcessor(config, clients, groups, topics, notifier, registered.publish, clock, log),
         consumer=ConsumerProcessor(
             store,
             topics,
@@ -313,6 +316,7 @@ def build(
         housekeeping,
         fast_failure,
         topics_file,
+        registered,
         delays,
         locks,
         replication,

@@ -9,7 +9,6 @@ from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.put_outcome import confirm_topics
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.retry_topics import RetryTopics
-from pocketmq.broker.persisted_table import PersistedTable
 from pocketmq.broker.send.native_append import NativeAppend
 from pocketmq.broker.send.native_half import NativeHalves
 from pocketmq.broker.send.reply_processor import ReplyProcessor
@@ -17,6 +16,7 @@ from pocketmq.broker.send.rocketmq_send import RocketMQSends
 from pocketmq.broker.send.send_back import SendBacks
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.send.send_planner import SendPlanner
+from pocketmq.broker.topic.registered_topics import RegisteredTopics
 from pocketmq.broker.transaction.transaction_plan import HalfPlan
 from pocketmq.broker.transaction.transaction_table import TransactionTable
 from pocketmq.common.plain_check import PlainRules
@@ -50,7 +50,7 @@ def reply_processor(
     clients: ClientTable[Connection],
     transactions: TransactionTable,
     retries: RetryTopics,
-    topics_file: PersistedTable,
+    registered: RegisteredTopics,
 ) -> ReplyProcessor:
     """Return the processor of replies, with checks of its own: its thread is not a send thread."""
     checks = SendChecks(environment.config, environment.topics)
@@ -60,7 +60,7 @@ def reply_processor(
         environment.config,
         store,
         _rocketmq_sends(environment, checks, plan, retries, halves),
-        lambda: confirm_topics(checks, topics_file.persist),
+        lambda: confirm_topics(checks, registered.publish),
         clients.producer_connection,
         environment.mailbox,
         environment.counters,

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -275,7 +276,8 @@ class TopicTable:
             missed = self.generation - generation
             if missed > len(self._changes):
                 return None
-            names = {topic for number, topic in self._changes if number > generation}
+            newer = takewhile(lambda change: change[0] > generation, reversed(self._changes))
+            names = {topic for _, topic in newer}
             return {name: self._topics[name] for name in names if name in self._topics}
 
     def _changed(self) -> None:

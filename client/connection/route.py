@@ -65,8 +65,8 @@ class TopicRoute:
 def route_from_data(topic: str, data: TopicRouteData, *, borrowed: bool = False) -> TopicRoute:
     """Turn a name server's answer into queues (MQClientInstance.topicRouteData2TopicPublishInfo).
 
-    ``borrowed``: ``data`` is the route of TBW102; it stands for at most 4 queues per broker, and no queue can be read
-    yet.
+    ``borrowed``: ``data`` is the route of TBW102; it stands for the queues that its brokers give a new topic, at most 4
+    each, and no queue can be read yet.
     """
     brokers: dict[str, BrokerAddresses] = {}
     for broker in data.broker_datas:
@@ -81,7 +81,7 @@ def route_from_data(topic: str, data: TopicRouteData, *, borrowed: bool = False)
             continue
         write_nums, read_nums = queue_data.write_queue_nums, queue_data.read_queue_nums
         if borrowed:
-            write_nums, read_nums = min(DEFAULT_TOPIC_QUEUE_NUMS, read_nums), 0
+            write_nums, read_nums = min(DEFAULT_TOPIC_QUEUE_NUMS, read_nums, write_nums), 0
         if queue_data.perm & Perm.WRITE and known.master:
             write_queues += [MessageQueue(topic, name, number) for number in range(min(write_nums, QUEUE_NUMS_MAX))]
         if queue_data.perm & Perm.READ:
@@ -129,15 +129,23 @@ class RouteTable:
         self._entries.pop(topic, None)
         self.changes += 1
 
+    def forget_queue(self, queue: MessageQueue) -> None:
+        """Drop the route of a topic if it still has ``queue``, which the broker does not know."""
+        entry = self._entries.get(queue.topic)
+        if entry is not None and queue in entry.route.write_queues:
+            self.forget(queue.topic)
+
     def is_older(self, topic: str, age_ms: int, now_ns: int) -> bool:
         """Return whether a route is known and older than ``age_ms``."""
         entry = self._entries.get(topic)
         return entry is not None and now_ns - entry.fetched_ns > age_ms * 1_000_000
 
     def due(self, now_ns: int) -> list[str]:
-        """Return the topics whose route is older than ``refresh_after_ms``."""
+        """Return the topics whose route is older than ``refresh_after_ms``, and those with a borrowed one: by now they
+        may exist."""
         limit = now_ns - self.refresh_after_ms * 1_000_000
-        return [topic for topic, entry in self._entries.items() if entry.fetched_ns <= limit]
+        entries = self._entries.items()
+        return [topic for topic, entry in entries if entry.fetched_ns <= limit or entry.route.borrowed]
 
     def topics(self) -> list[str]:
         """Return the topics with a known route."""

@@ -12,7 +12,7 @@ from pocketmq.client.connection.route import RouteTable, TopicRoute
 from pocketmq.client.errors import Attempt
 from pocketmq.client.message.receipts import SendStatus
 from pocketmq.client.sender.queue_choice import QueueChooser
-from pocketmq.client.sender.retry import Decision, RetryPolicy
+from pocketmq.client.sender.retry import ATTEMPT_MS_MIN, Decision, RetryPolicy, is_queue_unknown
 from pocketmq.client.sender.retry_budget import Room
 from pocketmq.client.sender.retry_gate import RetryGate
 from pocketmq.client.sender.section import Section
@@ -73,7 +73,8 @@ class AttemptPlan:
         """Prepare a section for a further attempt: choose a queue, wait out the pause, take a token."""
         attempts = section.attempts
         last = attempts[-1].broker
-        charged = any(attempt.offered for attempt in attempts)
+        queue_unknown = is_queue_unknown(attempts[-1])
+        charged = any(attempt.offered and not is_queue_unknown(attempt) for attempt in attempts)
         while True:
             if section.may_move:
                 barred = self._barred(route) if charged else set()
@@ -82,12 +83,14 @@ class AttemptPlan:
                 queue = self.chooser.again(route, {attempt.broker for attempt in attempts}, last, barred)
                 if queue is None:
                     return self._nowhere(section, barred)
+                if queue_unknown and route.borrowed:  # name servers do not know the topic yet: every topic has queue 0
+                    queue = MessageQueue(queue.topic, queue.broker_name, 0)
                 section.queue, section.queue_id = queue, queue.queue_id
             elif charged and self.budget.room(section.queue.broker_name) is Room.EMPTY:
                 return self._nowhere(section, {section.queue.broker_name})
             broker = section.queue.broker_name
             here = [attempt for attempt in attempts if attempt.broker == broker]
-            if here:  # a broker not tried yet is tried at once
+            if here and not queue_unknown:  # a broker not tried yet, or with a wrong queue, is tried at once
                 left_ms = section.left_ms(self._clock.monotonic_ns())
                 pause_ms = self.policy.pause_ms(len(here), here[-1].retry_after_ms, left_ms, self._random)
                 if pause_ms is None:
@@ -139,7 +142,10 @@ class AttemptPlan:
             self.gate.leave(broker, in_vain=attempt.offered)
         if self.faults is not None:
             self._note_fault(attempt, now_ns)
-        decision = self.policy.decide(section.attempts, section.attempts_max, section.left_ms(now_ns))
+        left_ms = section.left_ms(now_ns)
+        if section.may_move and left_ms >= ATTEMPT_MS_MIN and self._is_first_queue_unknown(section):
+            return Decision(True)  # beside the attempts that are allowed: the route was wrong, no broker failed
+        decision = self.policy.decide(section.attempts, section.attempts_max, left_ms)
         if decision.again and not section.may_move:
             if not self._surely_not_stored(section):
                 return Decision(False, NOT_SURE)
@@ -185,6 +191,11 @@ class AttemptPlan:
         """Forget a settled section's number."""
         if self._orders.get(section.queue) == section.order:
             del self._orders[section.queue]
+
+    @staticmethod
+    def _is_first_queue_unknown(section: Section) -> bool:
+        *before, last = section.attempts
+        return is_queue_unknown(last) and not any(map(is_queue_unknown, before))
 
     @staticmethod
     def _surely_not_stored(section: Section) -> bool:

@@ -61,6 +61,16 @@ def backoff_ms(failures: int, first_ms: float, max_ms: float) -> float:
     return min(first_ms * 2.0 ** min(failures, 32), max_ms)
 
 
+QUEUE_UNKNOWN = "request queueId["
+"""How the refusal of a queue that the topic lacks begins (``common.refusals``; RocketMQ
+AbstractSendMessageProcessor.msgCheck)."""
+
+
+def is_queue_unknown(attempt: Attempt) -> bool:
+    """Return whether the broker refused a queue that the topic lacks: the route was wrong, and nothing was stored."""
+    return attempt.phase == "answer" and attempt.stored is not Stored.YES and attempt.answer.startswith(QUEUE_UNKNOWN)
+
+
 class Decision(NamedTuple):
     """Whether to try again after a failure, and if not, why. ``late``: because the time is over."""
 

@@ -18,7 +18,7 @@ from pocketmq.client.sender.answers import Answers
 from pocketmq.client.sender.attempt_log import AttemptLog
 from pocketmq.client.sender.attempt_plan import OVERTAKEN, AttemptPlan
 from pocketmq.client.sender.native_send import NativeSend
-from pocketmq.client.sender.retry import Decision, send_failed
+from pocketmq.client.sender.retry import Decision, is_queue_unknown, send_failed
 from pocketmq.client.sender.rocketmq_send import can_batch, rocketmq_request
 from pocketmq.client.sender.section import Frame, Section
 from pocketmq.client.sender.send_windows import SendWindows, WindowKey
@@ -355,6 +355,8 @@ class SectionSender:
         """Handle a failed attempt: try the section again, or let it fail."""
         if attempt.answer_code == ResponseCode.TOPIC_NOT_EXIST:
             self._instance.routes.forget(section.queue.topic)
+        elif is_queue_unknown(attempt):
+            self._instance.routes.forget_queue(section.queue)
         elif attempt.cause in ROLE_CAUSES or attempt.answer_code == ResponseCode.SERVICE_NOT_AVAILABLE:
             self._instance.invalidate_route(section.queue.topic)  # another broker may be the master of this name by now
         decision = self._plan.failed(section, attempt, now_ns)

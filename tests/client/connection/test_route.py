@@ -45,6 +45,28 @@ def test_a_borrowed_route_pretends_four_queues() -> None:
     assert [queue.queue_id for queue in route.write_queues] == [0, 1, 2, 3]
     assert route.read_queues == ()
     assert route.borrowed
+    data.queue_datas[0].write_queue_nums = 2
+    route = route_from_data("New", data, borrowed=True)
+    assert len(route.write_queues) == 2, "the broker creates no more than the default topic's queues to write"
+
+
+def test_a_borrowed_route_is_due_at_once() -> None:
+    """The topic may exist by now, with other queues."""
+    table = RouteTable(refresh_after_ms=10)
+    table.put(route_from_data("New", route_data(a=7), borrowed=True), 0)
+    table.put(route_from_data("T", route_data(a=6)), 0)
+    assert table.due(0) == ["New"]
+
+
+def test_a_queue_that_the_broker_lacks_drops_the_route_that_has_it() -> None:
+    """A route fetched since, without the queue, stays."""
+    table = RouteTable()
+    table.put(route_from_data("T", route_data(a=6)), 0)
+    table.forget_queue(MessageQueue("T", "a", 2))
+    table.forget_queue(MessageQueue("Other", "a", 0))
+    assert table.get("T") is not None
+    table.forget_queue(MessageQueue("T", "a", 1))
+    assert table.get("T") is None
 
 
 def test_the_table_says_what_changed_and_what_is_due() -> None:
