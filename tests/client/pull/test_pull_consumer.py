@@ -9,6 +9,7 @@ import pytest
 
 from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, NoRoute, NotStarted, Producer, PullConsumer
 from pocketmq.client.errors import OffsetIllegal
+from pocketmq.client.pull import pull_consumer
 from pocketmq.common.errors import ConfigError
 from pocketmq.testing.broker import PocketBroker
 from tests.client.conftest import until_known
@@ -144,6 +145,40 @@ async def test_stream_to_the_end(producer: Producer, consumer: PullConsumer, top
     for queue_id in range(4):
         offsets = [message.queue_offset for message in got if message.queue_id == queue_id]
         assert offsets == list(range(len(offsets)))
+
+
+@pytest.mark.parametrize("count", [pull_consumer.AHEAD_RECORDS_MIN, 8])
+async def test_the_next_pull_leaves_before_the_records_are_unpacked(
+    producer: Producer, consumer: PullConsumer, topic: str, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Of a round with many records: the broker works meanwhile. Of few, the next pull may leave later."""
+    await producer.send_batch([Message(topic, b"x") for _ in range(count)])
+    sent, seen = 0, []
+    pull = consumer._wire.pull
+
+    async def counted(*asked: Any, **options: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        return await pull(*asked, **options)
+
+    monkeypatch.setattr(consumer._wire, "pull", counted)
+    for name in ("records_to_arrow", "received_messages"):
+        unpack = getattr(pull_consumer, name)
+
+        def unpacked(*given: Any, unpack: Any = unpack, **options: Any) -> Any:
+            seen.append(sent)
+            return unpack(*given, **options)
+
+        monkeypatch.setattr(pull_consumer, name, unpacked)
+    batch = await consumer.poll_arrow(topic, max_messages=10 * count)
+    stream = consumer.stream(topic, start="earliest")
+    async for _ in stream:
+        break
+    await stream.aclose()
+    assert len(batch) == count
+    if count >= pull_consumer.AHEAD_RECORDS_MIN:
+        assert seen == [2, sent]
+        assert sent >= 4
 
 
 async def test_stream_stops_at_the_end_that_was_there_at_its_start(
