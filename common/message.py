@@ -18,6 +18,7 @@ from pocketmq.common.record import (
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     STORE_HOST_V6_FLAG,
+    SYS_FLAG_AT,
     TRANSACTION_MASK,
     decode_properties,
     host_text,
@@ -212,7 +213,12 @@ class ReceivedMessage:
     def body(self) -> bytes:
         """The body as it was sent. Raises ``BodyUnreadable`` if it is compressed and cannot be unpacked."""
         body = self._body
-        return self.body_within(BODY_BYTES_MAX) if body is None else body
+        if body is None:
+            record, at = self._record, self._body_at
+            if record[SYS_FLAG_AT + 3] & COMPRESSED_FLAG:
+                return self.body_within(BODY_BYTES_MAX)
+            body = self._body = record[at : at + _I32.unpack_from(record, at - 4)[0]]
+        return body
 
     def body_within(self, bytes_max: int) -> bytes:
         """Return the body as it was sent; a compressed one of more than ``bytes_max`` raises ``BodyUnreadable``.

@@ -80,6 +80,7 @@ class RecordColumns:
     """N records of one buffer, field by field. Starts are bytes from the start of the buffer; times are ms."""
 
     __slots__ = (
+        "_header",
         "body_crcs",
         "body_lengths",
         "body_starts",
@@ -104,41 +105,55 @@ class RecordColumns:
         "topic_starts",
     )
 
+    magics: NDArray[np.uint32]
+    body_crcs: NDArray[np.uint32]
+    queue_ids: NDArray[np.int32]
+    flags: NDArray[np.int32]
+    queue_offsets: Int64s
+    physical_offsets: Int64s
+    sys_flags: NDArray[np.int32]
+    born_timestamps: Int64s
+    store_timestamps: Int64s
+    reconsume_times: NDArray[np.int32]
+    prepared_offsets: Int64s
+    body_lengths: Int64s
+    body_starts: Int64s
+    born_host_starts: Int64s
+    store_host_starts: Int64s
+    topic_starts: Int64s
+    topic_lengths: Int64s
+    property_starts: Int64s
+    property_lengths: Int64s
+
     def __init__(self, buffer: Bytes, starts: Int64s, sizes: Int64s) -> None:
-        """Columns are empty arrays of the right type; ``parse_columns`` fills them."""
-        count = len(starts)
+        """Only these columns are there; ``parse_columns`` adds the others, or the headers that they are made of when
+        they are first read."""
         self.buffer = buffer
         self.starts = starts
         self.sizes = sizes
-        self.magics = np.empty(count, np.uint32)
-        self.body_crcs = np.empty(count, np.uint32)
-        self.queue_ids = np.empty(count, np.int32)
-        self.flags = np.empty(count, np.int32)
-        self.queue_offsets = np.empty(count, np.int64)
-        self.physical_offsets = np.empty(count, np.int64)
-        self.sys_flags = np.empty(count, np.int32)
-        self.born_timestamps = np.empty(count, np.int64)
-        self.store_timestamps = np.empty(count, np.int64)
-        self.reconsume_times = np.empty(count, np.int32)
-        self.prepared_offsets = np.empty(count, np.int64)
-        self.body_lengths = np.empty(count, np.int64)
-        self.body_starts = np.empty(count, np.int64)
-        self.born_host_starts = np.empty(count, np.int64)
-        self.store_host_starts = np.empty(count, np.int64)
-        self.topic_starts = np.empty(count, np.int64)
-        self.topic_lengths = np.empty(count, np.int64)
-        self.property_starts = np.empty(count, np.int64)
-        self.property_lengths = np.empty(count, np.int64)
+        self._header: NDArray[np.void] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Make a column of the headers; called where its slot is empty."""
+        made = _MADE_OF.get(name)
+        if made is None or self._header is None:
+            raise AttributeError(name)
+        field, kind = made
+        column = self._header[field].astype(kind)
+        setattr(self, name, column)
+        return column
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def take(self, rows: Int64s) -> "RecordColumns":
         """Return some of the records, of the same buffer."""
-        taken = RecordColumns.__new__(RecordColumns)
+        taken = RecordColumns(self.buffer, self.starts[rows], self.sizes[rows])
+        if self._header is not None:
+            taken._header = self._header[rows]
         for name in RecordColumns.__slots__:
-            value = getattr(self, name)
-            setattr(taken, name, value if name == "buffer" else value[rows])
+            if name not in ("buffer", "starts", "sizes", "_header") and (self._header is None or name not in _MADE_OF):
+                setattr(taken, name, getattr(self, name)[rows])
         return taken
 
 
@@ -163,20 +178,22 @@ def _corrupt(index: int, why: str) -> CorruptRecord:
     return CorruptRecord("no records", why=f"record {index}: {why}")
 
 
-_FIELDS = (
-    ("magics", "magic"),
-    ("body_crcs", "body_crc"),
-    ("queue_ids", "queue_id"),
-    ("flags", "flag"),
-    ("queue_offsets", "queue_offset"),
-    ("physical_offsets", "physical_offset"),
-    ("sys_flags", "sys_flag"),
-    ("born_timestamps", "born_timestamp"),
-    ("store_timestamps", "store_timestamp"),
-    ("reconsume_times", "reconsume_times"),
-    ("prepared_offsets", "prepared_offset"),
-    ("body_lengths", "body_length"),
-)
+_MADE_OF: Final[dict[str, tuple[str, Any]]] = {
+    "magics": ("magic", np.uint32),
+    "body_crcs": ("body_crc", np.uint32),
+    "queue_ids": ("queue_id", np.int32),
+    "flags": ("flag", np.int32),
+    "queue_offsets": ("queue_offset", np.int64),
+    "physical_offsets": ("physical_offset", np.int64),
+    "sys_flags": ("sys_flag", np.int32),
+    "born_timestamps": ("born_timestamp", np.int64),
+    "store_timestamps": ("store_timestamp", np.int64),
+    "reconsume_times": ("reconsume_times", np.int32),
+    "prepared_offsets": ("prepared_offset", np.int64),
+    "body_lengths": ("body_length", np.int64),
+}
+"""Column → its field in a header, and its type. A reader of messages takes three of them, one of Arrow six."""
+_STARTS: Final = ("body_starts", "born_host_starts", "store_host_starts")
 
 
 def parse_columns(buffer: Bytes, sizes: NDArray[Any] | None = None) -> RecordColumns:
@@ -194,6 +211,9 @@ def parse_columns(buffer: Bytes, sizes: NDArray[Any] | None = None) -> RecordCol
     if len(sizes) == 0:
         if total:
             raise CorruptRecord("no records", why=f"{total} bytes, but no sizes")
+        columns._header = np.empty(0, HEADERS[0])
+        for name in (*_STARTS, "topic_starts", "topic_lengths", "property_starts", "property_lengths"):
+            setattr(columns, name, np.empty(0, np.int64))
         return columns
     if sizes.min() < RECORD_BYTES_MIN:
         index = int(np.argmax(sizes < RECORD_BYTES_MIN))
@@ -202,9 +222,13 @@ def parse_columns(buffer: Bytes, sizes: NDArray[Any] | None = None) -> RecordCol
         raise CorruptRecord("no records", why=f"sizes add up to {int(sizes.sum())}, but there are {total} bytes")
     kinds = (buffer[starts + (SYS_FLAG_AT + 3)] >> 4) & 3
     if not (kinds != kinds[0]).any():
-        good = _fill(columns, int(kinds[0]), None)
+        good = _fill(columns, int(kinds[0]))
     else:
         good = np.empty(len(starts), np.bool_)
+        for name, (_, column_kind) in _MADE_OF.items():
+            setattr(columns, name, np.empty(len(starts), column_kind))
+        for name in _STARTS:
+            setattr(columns, name, np.empty(len(starts), np.int64))
         for kind in np.unique(kinds).tolist():
             chosen = np.flatnonzero(kinds == kind)
             good[chosen] = _fill(columns, kind, chosen)
@@ -214,9 +238,11 @@ def parse_columns(buffer: Bytes, sizes: NDArray[Any] | None = None) -> RecordCol
     return columns
 
 
-def _fill(columns: RecordColumns, kind: int, chosen: NDArray[np.intp] | None) -> NDArray[np.bool_]:
-    """Copy the header fields of the records of one host kind (index into ``HEADERS``); return which sizes are
-    possible."""
+def _fill(columns: RecordColumns, kind: int, chosen: NDArray[np.intp] | None = None) -> NDArray[np.bool_]:
+    """Take over the headers of the records of one host kind (index into ``HEADERS``); return which sizes are possible.
+
+    ``chosen`` None: all records have it, and the header fields become columns when they are read.
+    """
     header_type = HEADERS[kind]
     width = header_type.itemsize
     starts, sizes = columns.starts, columns.sizes
@@ -224,45 +250,60 @@ def _fill(columns: RecordColumns, kind: int, chosen: NDArray[np.intp] | None) ->
         starts, sizes = starts[chosen], sizes[chosen]
     last = len(columns.buffer) - width
     if last < 0:
+        if chosen is None:
+            columns._header = np.zeros(len(starts), header_type)
+            for name in _STARTS:
+                setattr(columns, name, starts)
         return np.zeros(len(starts), np.bool_)
-    header = windows(columns.buffer, width)[np.minimum(starts, last)].view(header_type)
+    inside = starts if int(starts[-1]) <= last else np.minimum(starts, last)
+    header = windows(columns.buffer, width)[inside].view(header_type)
     born = HOST_V6_BYTES if kind & 1 else HOST_V4_BYTES
-    target: Any = slice(None) if chosen is None else chosen
-    for column, field in _FIELDS:
-        getattr(columns, column)[target] = header[field]
-    columns.body_starts[target] = starts + width
-    columns.born_host_starts[target] = starts + BORN_HOST_AT
-    columns.store_host_starts[target] = starts + (BORN_HOST_AT + born + 8)
+    places = (starts + width, starts + BORN_HOST_AT, starts + (BORN_HOST_AT + born + 8))
+    if chosen is None:
+        columns._header = header
+        columns.body_starts, columns.born_host_starts, columns.store_host_starts = places
+    else:
+        for column, (field, _) in _MADE_OF.items():
+            getattr(columns, column)[chosen] = header[field]
+        for name, place in zip(_STARTS, places, strict=True):
+            getattr(columns, name)[chosen] = place
     good: NDArray[np.bool_] = (header["total_size"] == sizes) & (sizes >= width + 3)
     return good
 
 
 def _locate(columns: RecordColumns) -> NDArray[np.bool_]:
-    """Fill the starts and lengths of topics and properties; return where they agree with the sizes."""
+    """Add the starts and lengths of topics and properties; return where they agree with the sizes."""
     buffer = columns.buffer
     last = len(buffer) - 1
     ends = columns.starts + columns.sizes
-    v2 = columns.magics == MAGIC_V2
-    good: NDArray[np.bool_] = v2 | (columns.magics == MAGIC_V1)
-    body_ends = columns.body_starts + columns.body_lengths
-    length_bytes = v2.astype(np.int64) + 1
-    good &= (columns.body_lengths >= 0) & (body_ends + length_bytes + 2 <= ends)
-    body_ends = np.clip(body_ends, 0, last)  # records outside are refused already; the look-ups below must not fail
+    magics = columns.magics
+    v1 = magics == MAGIC_V1
+    all_v1 = bool(v1.all())
+    v2 = None if all_v1 else magics == MAGIC_V2
+    length_bytes: Any = 1 if v2 is None else v2.astype(np.int64) + 1
+    lengths_of_bodies = columns.body_lengths
+    body_ends = columns.body_starts + lengths_of_bodies
+    good: NDArray[np.bool_] = (lengths_of_bodies >= 0) & (body_ends + (length_bytes + 2) <= ends)
+    if v2 is not None:
+        good &= v1 | v2
+    if not good.all():  # records outside are refused already; the look-ups below must not fail
+        body_ends = np.clip(body_ends, 0, last)
     lengths = buffer[body_ends].astype(np.int64)
     limits: Any = TOPIC_BYTES_V1_MAX
-    if v2.any():
+    if v2 is not None and v2.any():
         low = buffer[np.minimum(body_ends + 1, last)]
         lengths = np.where(v2, lengths << 8 | low, lengths)
         limits = np.where(v2, 32767, TOPIC_BYTES_V1_MAX)
-    columns.topic_starts[:] = body_ends + length_bytes
-    columns.topic_lengths[:] = lengths
+    columns.topic_starts = body_ends + length_bytes
+    columns.topic_lengths = lengths
     topic_ends = columns.topic_starts + lengths
     good &= (lengths <= limits) & (topic_ends + 2 <= ends)
-    topic_ends = np.minimum(topic_ends, last - 1)
-    property_lengths = buffer[topic_ends].astype(np.int64) << 8 | buffer[topic_ends + 1]
-    columns.property_starts[:] = topic_ends + 2
-    columns.property_lengths[:] = property_lengths
-    good &= (property_lengths <= PROPERTIES_BYTES_MAX) & (topic_ends + 2 + property_lengths == ends)
+    if not good.all():
+        topic_ends = np.minimum(topic_ends, last - 1)
+    property_lengths = windows(buffer, 2)[topic_ends].view(">u2").astype(np.int64)
+    columns.property_starts = topic_ends + 2
+    columns.property_lengths = property_lengths
+    good &= (property_lengths <= PROPERTIES_BYTES_MAX) & (columns.property_starts + property_lengths == ends)
     return good
 
 

@@ -47,6 +47,7 @@ UNPACKED_BYTES_MAX = 512 << 20
 """The most bytes that the compressed bodies of one pull may unpack to: 4 MiB of records can be made to unpack to
 gigabytes."""
 
+_ASCII_MAX = 0x7F
 _INLINE_BYTES = 12  # Arrow columnar format, "variable-size binary view layout": up to 12 bytes live in the view itself
 
 
@@ -278,12 +279,32 @@ class _Builder:
             column = pa.array(values, pa.string())
         return column
 
+    def _fixed_text(self, values: Bytes) -> Any:
+        """Return the rows of a matrix as a string column; None if they are not all ASCII."""
+        pa = self._pa
+        count, width = values.shape
+        if width == 0:
+            return pa.repeat(pa.scalar("", pa.string()), count)
+        data = np.ascontiguousarray(values)
+        if int(data.max()) > _ASCII_MAX:
+            return None
+        offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
+        return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
     def _property(self, name: str) -> Any:
         fields = self._located()
+        values = fields.fixed(name.encode())
+        column = None if values is None else self._fixed_text(values)
+        if column is not None:
+            return column
         return self._text(*fields.values(name.encode()), {row: p.get(name, "") for row, p in fields.others.items()})
 
     def column_msg_id(self) -> Any:
         fields = self._located()
+        values = fields.fixed(UNIQ_KEY.encode())
+        column = None if values is None or values.shape[1] == 0 else self._fixed_text(values)
+        if column is not None:
+            return column
         starts, lengths = fields.values(UNIQ_KEY.encode())
         others = {row: fields.others.get(row, {}).get(UNIQ_KEY, "") for row in np.flatnonzero(lengths == 0).tolist()}
         return self._text(starts, lengths, {row: key or self._offset_id(row) for row, key in others.items()})

@@ -5,6 +5,10 @@ Lives here: ``PropertyTable``: values by name, and all pairs as an Arrow map.
 The property strings (``name 0x01 value 0x02 name 0x01 value [0x02]``) are copied into the rows of a matrix; the
 separators in it, in order, are the ends of names and values. Whatever order the names have, RocketMQ's or ours, costs
 the same. A string that breaks the form (or is longer than ``WIDTH_MAX``) takes the scalar parser by itself.
+
+One producer's strings are mostly alike: the same names, and values of the same lengths, so that every pair lies in the
+same columns of the matrix. One comparison of all bytes proves that (13 ns a record of 100 B, where finding the pairs
+takes 150), and the values are columns of the matrix.
 """
 
 from typing import Any, Final
@@ -18,6 +22,8 @@ from pocketmq.common.record_columns import RecordColumns, rows_at, windows
 WIDTH_MAX: Final = 512
 MATRIX_BYTES_MAX: Final = 16 << 20
 """Longer property strings are parsed one by one: the matrix is as wide as the longest, and no larger than this."""
+ALIKE_MIN: Final = 16
+"""Fewer strings are not looked at for likeness."""
 PAIRS_MAX: Final = 32
 """With more pairs in a string the names are not compared with each other by columns; see ``_repeats``."""
 _NAME_END: Final = 1
@@ -40,6 +46,10 @@ class PropertyTable:
         self._width = width
         self._matrix = self._gathered(buffer, regular, width)
         self._close(lengths, regular)
+        self.others: dict[int, dict[str, str]] = {}
+        self._alike = self._pairs_alike(regular)
+        if self._alike is not None:
+            return
         flat = self._matrix.reshape(-1)
         name_ends = self._inside(np.flatnonzero(flat == _NAME_END), lengths)
         value_ends = self._inside(np.flatnonzero(flat == _VALUE_END), lengths)
@@ -56,7 +66,6 @@ class PropertyTable:
             name_ends, value_ends = self._of(regular, name_ends), self._of(regular, value_ends)
         self._rows, self._name_starts_at, self._name_ends, self._value_ends = rows, name_starts, name_ends, value_ends
         self._name_lengths = name_ends - name_starts
-        self.others: dict[int, dict[str, str]] = {}
         for row in np.flatnonzero(~regular).tolist():
             start = int(self._starts[row])
             self.others[row] = decode_properties(buffer[start : start + int(lengths[row])].tobytes())
@@ -83,6 +92,44 @@ class PropertyTable:
         self._closed = lengths.copy()
         self._closed[open_rows] += 1
 
+    def _pairs_alike(self, regular: "NDArray[np.bool_]") -> "list[tuple[int, int, int]] | None":
+        """Return (start and end of the name, end of the value) of each pair, as columns of the matrix, if they are the
+        same in all rows and the names are, too; else None."""
+        if self._count < ALIKE_MIN or not regular.all():
+            return None
+        closed = int(self._closed[0])
+        if (self._closed != closed).any():
+            return None
+        matrix = self._matrix[:, :closed]
+        first = matrix[0].tobytes()
+        pairs: list[tuple[int, int, int]] = []
+        at = 0
+        while at < closed:
+            name_end, value_end = first.find(_NAME_END, at), first.find(_VALUE_END, at)
+            if not at < name_end < value_end - 1:
+                return None
+            pairs.append((at, name_end, value_end))
+            at = value_end + 1
+        differing = matrix ^ matrix[0]
+        for _, name_end, value_end in pairs:
+            differing[:, name_end + 1 : value_end] = 0
+        if np.count_nonzero(differing):
+            return None
+        # 0 and 1 where a separator is: no value may hold another one
+        separators = matrix - np.uint8(_NAME_END)
+        if np.count_nonzero(separators < 2) != 2 * len(pairs) * self._count:
+            return None
+        return pairs
+
+    def _expand(self) -> None:
+        """Write down the pairs of all rows, which are alike, as the general way does."""
+        if self._alike is None or hasattr(self, "_rows"):
+            return
+        at = (np.arange(self._count) * self._width)[:, None]
+        places = np.array(self._alike, np.int64).reshape(-1, 3)
+        self._rows = np.repeat(np.arange(self._count), len(places))
+        self._name_starts_at, self._name_ends, self._value_ends = ((at + place).reshape(-1) for place in places.T)
+
     def _inside(self, at: Int64s, lengths: Int64s) -> Int64s:
         """Return those positions of the flat matrix that lie in their row's string."""
         rows, columns = np.divmod(at, self._width)
@@ -101,6 +148,9 @@ class PropertyTable:
 
     def values(self, name: bytes) -> tuple[Int64s, Int64s]:
         """Return start (in the records' buffer) and length of each row's value; length 0 for rows without it."""
+        if self._alike is not None:
+            start, end = self._place(name)
+            return self._starts + start, np.full(self._count, end - start)
         starts, lengths = np.zeros(self._count, np.int64), np.zeros(self._count, np.int64)
         pairs = np.flatnonzero(self._name_lengths == len(name))
         if len(pairs):
@@ -112,8 +162,27 @@ class PropertyTable:
             starts[rows] = self._starts[rows] + self._name_ends[pairs] + 1 - rows * self._width
         return starts, lengths
 
+    def _place(self, name: bytes) -> tuple[int, int]:
+        """Return where the value of a name begins and ends in each row; (0, 0): nowhere. Rows are alike."""
+        assert self._alike is not None
+        first = self._matrix[0].tobytes()
+        found = (0, 0)
+        for start, name_end, value_end in self._alike:  # the last of two pairs with one name counts
+            if first[start:name_end] == name:
+                found = name_end + 1, value_end
+        return found
+
+    def fixed(self, name: bytes) -> Bytes | None:
+        """Return the values of a name as the rows of a matrix, of width 0 where no row has it; None: they have
+        different lengths."""
+        if self._alike is None:
+            return None
+        start, end = self._place(name)
+        return self._matrix[:, start:end]
+
     def to_map(self, pa: Any) -> Any:
         """Return all pairs as an Arrow array ``map<string, string>``, one entry a row."""
+        self._expand()
         kind = pa.map_(pa.string(), pa.string())
         names = self._strings(pa, self._name_starts_at, self._name_ends)
         values = self._strings(pa, self._name_ends + 1, self._value_ends)

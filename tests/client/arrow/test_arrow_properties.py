@@ -1,5 +1,8 @@
 """Properties read by columns equal those of the scalar parser, whatever bytes a peer sends."""
 
+import random
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.client.arrow import arrow_properties
-from pocketmq.client.arrow.arrow_properties import PropertyTable
+from pocketmq.client.arrow.arrow_properties import ALIKE_MIN, PropertyTable
 from pocketmq.common.record import decode_properties
 from pocketmq.common.record_columns import RecordColumns
 
@@ -29,8 +32,8 @@ def table(strings: list[bytes], before: bytes = b"", behind: bytes = b"") -> tup
     buffer = np.frombuffer(before + b"".join(strings) + behind, np.uint8)
     lengths = np.array([len(each) for each in strings], np.int64)
     records = RecordColumns(buffer, np.zeros(len(strings), np.int64), lengths)
-    records.property_lengths[:] = lengths
-    records.property_starts[:] = len(before) + np.cumsum(lengths) - lengths
+    records.property_lengths = lengths
+    records.property_starts = len(before) + np.cumsum(lengths) - lengths
     return PropertyTable(buffer, records), buffer
 
 
@@ -78,3 +81,50 @@ def test_the_matrix_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     properties, buffer = table([b"TAGS\x01" + b"t" * 40, b"TAGS\x01short"])
     assert list(properties.others) == [0]
     assert found(properties, buffer, "TAGS", 2) == ["t" * 40, "short"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["TAGS", "KEYS", "a", "ab"]), st.integers(1, 5)), min_size=1, max_size=4),
+    st.integers(ALIKE_MIN, ALIKE_MIN + 8),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000), st.sampled_from(b"\x01\x02a\x00")), max_size=2),
+    st.randoms(use_true_random=False),
+    st.binary(max_size=40),
+)
+def test_strings_that_are_alike_give_what_the_scalar_parser_gives(
+    fields: list[tuple[str, int]], count: int, closed: bool, changes: list[Any], rng: random.Random, behind: bytes
+) -> None:
+    """Also where a byte of one row is changed: then some row may have other pairs than the first one."""
+    rows = []
+    for _ in range(count):
+        values = [bytes(rng.choice(b"abz\x00\xff\x03") for _ in range(width)) for _, width in fields]
+        pairs = [name.encode() + b"\x01" + value for (name, _), value in zip(fields, values, strict=True)]
+        rows.append(bytearray(b"\x02".join(pairs) + (b"\x02" if closed else b"")))
+    for row, at, byte in changes:
+        rows[row % count][at % len(rows[0])] = byte
+    strings = [bytes(row) for row in rows]
+    properties, buffer = table(strings, b"head", behind)
+    wanted = [decode_properties(each) for each in strings]
+    for name in ("TAGS", "KEYS", "UNIQ_KEY", "a", "ab", "missing"):
+        texts = [each.get(name, "") for each in wanted]
+        assert found(properties, buffer, name, count) == texts
+        fixed = properties.fixed(name.encode())
+        if fixed is not None:
+            assert [row.tobytes().decode("utf-8", "replace") for row in fixed] == texts
+    made = properties.to_map(pa)
+    if made is not None:
+        assert [dict(row) for row in made.to_pylist()] == wanted
+
+
+def test_strings_of_one_producer_are_alike() -> None:
+    """Then a value is a column of the matrix; a name that no string has is a column of width 0."""
+    strings = [b"UNIQ_KEY\x01%032d\x02CLUSTER\x01c\x02" % number for number in range(ALIKE_MIN)]
+    properties, _ = table(strings)
+    keys = properties.fixed(b"UNIQ_KEY")
+    assert keys is not None
+    assert [bytes(row) for row in keys] == [b"%032d" % number for number in range(ALIKE_MIN)]
+    missing = properties.fixed(b"TAGS")
+    assert missing is not None
+    assert missing.shape == (ALIKE_MIN, 0)
+    other, _ = table([*strings, b"UNIQ_KEY\x01x\x02CLUSTER\x01c\x02"])
+    assert other.fixed(b"UNIQ_KEY") is None
