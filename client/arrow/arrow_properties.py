@@ -24,6 +24,8 @@ MATRIX_BYTES_MAX: Final = 16 << 20
 """Longer property strings are parsed one by one: the matrix is as wide as the longest, and no larger than this."""
 ALIKE_MIN: Final = 16
 """Fewer strings are not looked at for likeness."""
+BLOCK_BYTES: Final = 1 << 17
+"""Bytes compared at once: they and three arrays of their size stay in the cache."""
 PAIRS_MAX: Final = 32
 """With more pairs in a string the names are not compared with each other by columns; see ``_repeats``."""
 _NAME_END: Final = 1
@@ -100,8 +102,7 @@ class PropertyTable:
         closed = int(self._closed[0])
         if (self._closed != closed).any():
             return None
-        matrix = self._matrix[:, :closed]
-        first = matrix[0].tobytes()
+        first = self._matrix[0, :closed].tobytes()
         pairs: list[tuple[int, int, int]] = []
         at = 0
         while at < closed:
@@ -110,15 +111,29 @@ class PropertyTable:
                 return None
             pairs.append((at, name_end, value_end))
             at = value_end + 1
-        differing = matrix ^ matrix[0]
+        in_values = np.zeros(self._width, np.uint8)
         for _, name_end, value_end in pairs:
-            differing[:, name_end + 1 : value_end] = 0
-        if np.count_nonzero(differing):
-            return None
-        # 0 and 1 where a separator is: no value may hold another one
-        separators = matrix - np.uint8(_NAME_END)
-        if np.count_nonzero(separators < 2) != 2 * len(pairs) * self._count:
-            return None
+            in_values[name_end + 1 : value_end] = 0xFF
+        elsewhere = ~in_values
+        elsewhere[closed:] = 0
+        # Whole rows at a time, repeated flat: a loop over rows inside NumPy would cost ten times as much.
+        rows = min(self._count, max(1, BLOCK_BYTES // self._width))
+        wanted, elsewhere, in_values = (np.tile(row, rows) for row in (self._matrix[0], elsewhere, in_values))
+        scratch = np.empty_like(wanted)
+        flat = self._matrix.reshape(-1)
+        for start in range(0, len(flat), len(wanted)):
+            block = flat[start : start + len(wanted)]
+            count = len(block)
+            part = scratch[:count]
+            np.bitwise_xor(block, wanted[:count], out=part)
+            np.bitwise_and(part, elsewhere[:count], out=part)
+            if np.count_nonzero(part):
+                return None
+            np.subtract(block, np.uint8(_NAME_END), out=part)  # 0 or 1: a separator, which no value may hold
+            np.less(part, 2, out=part.view(np.bool_))
+            np.bitwise_and(part, in_values[:count], out=part)
+            if np.count_nonzero(part):
+                return None
         return pairs
 
     def _expand(self) -> None:
