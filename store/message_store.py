@@ -4,7 +4,7 @@ Lives here: ``MessageStore``, which passes each call on to the component that do
 """
 
 import os.path
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -26,6 +26,7 @@ from pocketmq.store.components import build
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queue import ENTRY
 from pocketmq.store.consumequeue.get import GetResult, get_message, read_records
+from pocketmq.store.consumequeue.get_run import RunReader
 from pocketmq.store.consumequeue.time_index import offset_by_time, store_time, store_time_at
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.memory_lock import Memory, OsMemory
@@ -86,6 +87,7 @@ class MessageStore:
         self.delay_levels = components.delay_levels
         self.consume_queues = components.queues
         self.log = components.log
+        self._runs = RunReader(components.log)
         self.index = components.index
         self.dispatcher = components.dispatcher
         self.retention = components.retention
@@ -333,6 +335,15 @@ class MessageStore:
                 self._tell_reads_from_ns = now_ns + READ_FAILURES_EVERY_NS
                 self._error_log.error("read_failed", topic=topic, queue_id=queue_id, offset=offset, error=str(error))
             raise
+
+    def get_run(
+        self, queues: Sequence[tuple[str, int, int]], *, max_messages: int, max_bytes: int
+    ) -> dict[int, GetResult]:
+        """Return messages of several (topic, queue id, offset) that lie interleaved in the log, by position; see
+        ``RunReader.get``."""
+        find = self.consume_queues.get
+        found = [(find(topic, queue_id), offset) for topic, queue_id, offset in queues]
+        return self._runs.get(found, max_messages=max_messages, max_bytes=max_bytes)
 
     def read_entries(self, topic: str, queue_id: int, offset: int, count: int) -> NDArray[np.void]:
         """Return up to ``count`` entries of a queue (see ``consume_queue.ENTRY``) from ``offset``, blanks as they are;

@@ -20,6 +20,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.protocol.pull import NativePullResponseHeader
+from pocketmq.store.consumequeue.get import GetResult
 from pocketmq.store.message_store import MessageStore
 
 QueueResult = tuple[int, int, int, int, int]
@@ -33,8 +34,10 @@ _RETRY = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
 class NativePull:
     """Serves the native pull. Thread-safe: it keeps nothing between requests.
 
-    The first queue with messages is read up to ``max_bytes``, at least one message; the others share the rest. Each
-    request starts at another queue (its opaque number selects it), so that a busy queue starves no other.
+    The first queue with messages is read up to ``max_bytes``, at least one message; the others share the rest. Where
+    other queues' messages lie among its own in the log, they share ``max_bytes`` in log order, and the log is read once
+    for all of them. Each request starts at another queue (its opaque number selects it), so that a busy queue starves
+    no other.
     """
 
     config: BrokerConfig
@@ -91,6 +94,10 @@ class NativePull:
         results: dict[int, QueueResult] = {}
         found: dict[int, tuple[NDArray[Any], NDArray[np.uint8]]] = {}
         failed: PocketMQError | None = None
+        run = {} if wanted or len(queues) == 1 else self._read_run(queues, offsets, turn, rest_messages, rest_bytes)
+        for result in run.values():
+            rest_bytes -= len(result.body)
+            rest_messages -= len(result.sizes)
         for step in range(len(queues)):
             index = (turn + step) % len(queues)
             topic, queue_id, _ = queues[index]
@@ -99,12 +106,13 @@ class NativePull:
             if refusal is not None:
                 results[index] = (refusal.code, offset, 0, 0, 0)
                 continue
-            if rest_bytes <= 0 or rest_messages <= 0:
+            read = run.get(index)
+            if read is None and (rest_bytes <= 0 or rest_messages <= 0):
                 bounds = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
                 results[index] = (_RETRY, offset, *bounds, 0)
                 continue
             try:
-                result = get_filtered(
+                result = read or get_filtered(
                     self.store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
                 )
                 if self.advice.must_read_again(result.status.name, offset):
@@ -124,8 +132,9 @@ class NativePull:
             if count:
                 found[index] = (result.sizes, result.body)
                 self.counters.group_got(topic, header.consumer_group, count, len(result.body))
-                rest_bytes -= len(result.body)
-                rest_messages -= count
+                if read is None:
+                    rest_bytes -= len(result.body)
+                    rest_messages -= count
         if failed is not None and not found:
             raise failed
         self.counters.got(sum(len(sizes) for sizes, _ in found.values()), sum(len(body) for _, body in found.values()))
@@ -135,6 +144,17 @@ class NativePull:
             [found[index][0] for index in order],
             [found[index][1] for index in order],
         )
+
+    def _read_run(
+        self, queues: list[tuple[str, int, int]], offsets: list[int], turn: int, max_messages: int, max_bytes: int
+    ) -> dict[int, GetResult]:
+        """Return messages of queues that lie interleaved in the log, by position in the request; see ``get_run``."""
+        order = [(turn + step) % len(queues) for step in range(len(queues))]
+        order = [index for index in order if self.checks.check_queue(*queues[index][:2]) is None]
+        found = self.store.get_run(
+            [(*queues[index][:2], offsets[index]) for index in order], max_messages=max_messages, max_bytes=max_bytes
+        )
+        return {order[at]: result for at, result in found.items()}
 
     def _suggest(self, header: Any, results: list[QueueResult]) -> int:
         """Return where to pull next: one broker id for all queues, that of the queue furthest behind."""

@@ -211,6 +211,36 @@ async def test_a_native_pull_keeps_its_bounds_and_starves_no_queue(broker: Broke
     assert small.header.results[0][4] == 1
 
 
+async def test_a_native_pull_cuts_interleaved_queues_out_of_one_run(broker: BrokerApp, client: Client) -> None:
+    """Every message once, in the order of its queue; a short queue and one at another place get their turns."""
+    count, queues = 200, 4
+    for start in range(0, count, 50):
+        sections = [
+            ("T", at % queues, [client.record("T", b"%d" % (start + at // queues), at % queues)])
+            for at in range(50 * queues)
+        ]
+        assert (await client.append(*sections)).code == 0
+    await client.put(*[b"%d" % at for at in range(count)], queue_id=3, topic="Other")
+    await client.put(*[b"%d" % at for at in range(3)], queue_id=1, topic="Other")
+    for queue_id in range(queues):
+        await settle(broker, queue_id=queue_id, wanted=count)
+    asked = [*[("T", queue_id, 0) for queue_id in range(queues)], ("Other", 3, 0), ("Other", 1, 0)]
+    wanted = [count] * 5 + [3]
+    got: list[list[bytes]] = [[] for _ in asked]
+    shared = 0
+    while [len(each) for each in got] != wanted:
+        pulls = [(topic, queue_id, len(got[at])) for at, (topic, queue_id, _) in enumerate(asked)]
+        response = await client.native_pull(*pulls, max_messages=100)
+        records = iter(records_of(response))
+        counts = [result[4] for result in response.header.results]
+        shared += sum(number > 0 for number in counts) >= queues
+        for at, result in enumerate(response.header.results):
+            got[at] += [next(records).body for _ in range(result[4])]
+            assert result[1] == len(got[at])
+    assert got == [[b"%d" % at for at in range(number)] for number in wanted]
+    assert shared, "four queues in one answer"
+
+
 async def test_a_native_pull_waits_for_any_of_its_queues(broker: BrokerApp, client: Client, harness: Harness) -> None:
     """Held on all of them, woken by one."""
     await client.put(b"a")
