@@ -148,11 +148,15 @@ class NativePull:
     def _read_run(
         self, queues: list[tuple[str, int, int]], offsets: list[int], turn: int, max_messages: int, max_bytes: int
     ) -> dict[int, GetResult]:
-        """Return messages of queues that lie interleaved in the log, by position in the request; see ``get_run``."""
+        """Return messages of queues that lie interleaved in the log, by position in the request; see ``get_run``.
+
+        Queues that cannot be read are not left out here: the caller refuses them.
+        """
         order = [(turn + step) % len(queues) for step in range(len(queues))]
-        order = [index for index in order if self.checks.check_queue(*queues[index][:2]) is None]
         found = self.store.get_run(
-            [(*queues[index][:2], offsets[index]) for index in order], max_messages=max_messages, max_bytes=max_bytes
+            [(queues[at][0], queues[at][1], offsets[at]) for at in order],
+            max_messages=max_messages,
+            max_bytes=max_bytes,
         )
         return {order[at]: result for at, result in found.items()}
 
