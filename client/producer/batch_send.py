@@ -35,7 +35,8 @@ _Waits = list[tuple[Places, "asyncio.Future[Sequence[Receipt]]"]]
 class BatchSend:
     """Sends the batches of one producer; each part is stored as a whole or not at all.
 
-    ``is_simple``: whether a message needs no check beyond that of the first one like it.
+    ``is_simple``: whether a message needs no check beyond that of the first one like it; ``simple_bytes_max``: its
+    limit of a body.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class BatchSend:
         attempts_max: int,
         max_message_size: int,
         is_simple: Callable[[Message], bool],
+        simple_bytes_max: int,
     ) -> None:
         self._sections = sections
         self._instance = sections.instance
@@ -55,6 +57,7 @@ class BatchSend:
         self._attempts_max = attempts_max
         self._max_message_size = max_message_size
         self._is_simple = is_simple
+        self._simple_bytes_max = simple_bytes_max
 
     def group(self, batch: Sequence[Message]) -> "list[Group]":
         """Check messages, and group those that may share a section. Raises ``MessageIllegal``, ``TopicIllegal``."""
@@ -62,12 +65,37 @@ class BatchSend:
         judged: dict[tuple[str, str], list[int]] = {}
         alike: dict[tuple[str, bool, bool], str | None] = {}
         # the groups of simple messages by topic and tags: one like them was checked
+        bytes_max = self._simple_bytes_max
+        last_topic: object = None
+        last_tags: object = None
+        add: Callable[[int], None] = _never
         for index, message in enumerate(batch):
+            # As ``is_simple``, without its calls: most batches are of one topic and tags.
+            if (
+                type(message) is Message
+                and message.topic is last_topic
+                and message.tags is last_tags
+                and type(message.body) is bytes
+                and 0 < len(message.body) <= bytes_max
+                and message.keys == ()
+                and not (
+                    message.properties
+                    or message.sharding_key
+                    or message.delay_time_level
+                    or message.flag
+                    or message.delay_time_ms is not None
+                    or message.deliver_time_ms is not None
+                )
+                and message.wait_store_msg_ok is True
+            ):
+                add(index)
+                continue
             is_simple = type(message) is Message and type(message.topic) is str and self._is_simple(message)
             if is_simple:
                 group = judged.get((message.topic, message.tags))
                 if group is not None:
                     group.append(index)
+                    last_topic, last_tags, add = message.topic, message.tags, group.append
                     continue
             plain = check_message(message, self._max_message_size)
             _check_batchable(index, message)
@@ -79,6 +107,7 @@ class BatchSend:
             group.append(index)
             if is_simple:
                 judged[message.topic, message.tags] = group
+                last_topic, last_tags, add = message.topic, message.tags, group.append
         return [
             (*kind, alike[kind] if len(indexes) >= ALIKE_MIN else None, indexes) for kind, indexes in groups.items()
         ]
@@ -92,7 +121,7 @@ class BatchSend:
             keys = [batch[index].sharding_key or "" for index in indexes] if tags is None else None
 
             def fill(section: Section, part: Any, tags: str | None = tags) -> None:
-                section.messages = [batch[index] for index in part]
+                section.messages = list(batch) if len(part) == len(batch) else [batch[index] for index in part]
                 if tags is not None:
                     section.ids = ids = PackedIds.new(self._instance.ids, len(part))
                     section.alike = tags if ids.width == UNIQ_KEY_V4_CHARS else None
@@ -160,6 +189,11 @@ class BatchSend:
 
 Group = tuple[str, bool, bool, str | None, list[int]]
 """Topic, wait_store_msg_ok, plain, the tags that all have (None: they differ, or are too few), places in the batch."""
+
+
+def _never(index: int) -> None:
+    """Take no message: none is known yet that others may be like."""
+    raise AssertionError(index)
 
 
 def _check_batchable(index: int, message: Message) -> None:

@@ -153,7 +153,13 @@ class Producer(Lifecycle):
         self._accumulator, self._open, self._ids = submission.accumulator, submission.open, submission.ids
         self._is_simple, self._cut = submission.is_simple, submission.cut
         self._batches = BatchSend(
-            submission.sections, chooser, self.in_flight, self._sync_attempts, max_message_size, self._is_simple
+            submission.sections,
+            chooser,
+            self.in_flight,
+            self._sync_attempts,
+            max_message_size,
+            self._is_simple,
+            hooks.body_bytes_max,
         )
         self.port = SendPort(submission, chooser, self.retry.retry_response_codes)
         """For parts of the SDK that send in ways of their own; applications do not need it."""

@@ -5,7 +5,7 @@ Lives here: ``NativeSend``: the record builder of each kind of broker, records o
 
 from pocketmq.client.arrow.packed import PackedRecords, packed_ids
 from pocketmq.client.connection.instance import BrokerConnection
-from pocketmq.client.sender.section import Section, native_body
+from pocketmq.client.sender.section import BODY_OF, Section, native_body
 from pocketmq.common.record_codec import PlainRecordBuilder, build_alike
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
@@ -41,7 +41,7 @@ class NativeSend:
             else:
                 section.records = made
         elif section.alike is not None:
-            topic, bodies = section.queue.topic, [message.body for message in section.messages]
+            topic, bodies = section.queue.topic, list(map(BODY_OF, section.messages))
             ids = packed_ids(section.all_ids).rows()
             sizes, data = build_alike(builder, topic, section.alike, bodies, section.queue_id, ids, section.born_ms)
             section.packed = PackedRecords(memoryview(data), sizes)

@@ -7,7 +7,8 @@ native append. Pure: nothing here sends or waits.
 import struct
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pocketmq.client.arrow.packed import PackedRecords
 from pocketmq.client.connection.rebalance import MessageQueue
@@ -21,6 +22,8 @@ FRAME_BYTES_TARGET = 1 << 20
 """A frame is closed when it holds this much: larger ones only add latency."""
 UNBUILT_EXTRA_BYTES = 256
 """Bytes counted for a message without a record beside its body."""
+
+BODY_OF: Final = attrgetter("body")
 
 BuildRecord = Callable[[Message, int, bytes, int], bytes]
 """``PlainRecordBuilder.build``: (message, queue id, uniq key, born ms) -> record."""
@@ -176,7 +179,8 @@ class Section:
         elif self.records:
             self.size_bytes = sum(map(len, self.records))
         else:
-            self.size_bytes = sum(len(message.body) + UNBUILT_EXTRA_BYTES for message in self.messages)
+            bodies_bytes = sum(map(len, map(BODY_OF, self.messages)))
+            self.size_bytes = bodies_bytes + UNBUILT_EXTRA_BYTES * len(self.messages)
         return self.size_bytes
 
     def split(self) -> "list[Section]":

@@ -1,10 +1,14 @@
 """Batches and Arrow rows on their way into sections."""
 
+import asyncio
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pocketmq.client.arrow.arrow_records import read_rows
 from pocketmq.client.message.identified_message import IdentifiedMessage
@@ -38,7 +42,7 @@ class World:
         submission = Submission(instance, ProducerOptions(), self.in_flight, chooser, sender, hooks)
         submission.begin()
         self.batches = BatchSend(
-            submission.sections, chooser, self.in_flight, 3, MAX_MESSAGE_SIZE, submission.is_simple
+            submission.sections, chooser, self.in_flight, 3, MAX_MESSAGE_SIZE, submission.is_simple, MAX_MESSAGE_SIZE
         )
 
     async def send(self, *messages: Message, timeout_ms: int = 3000) -> list[Any]:
@@ -86,6 +90,42 @@ async def test_a_batch_larger_than_a_frame_is_cut_into_parts() -> None:
     await world.send(*[Message("T", body)] * 5)
     assert [section.count for section in world.sender.sections] == [2, 2, 1]
     assert 2 * (len(body) + UNBUILT_EXTRA_BYTES) <= FRAME_BYTES_TARGET
+
+
+TOPIC, TAGS = "Topic-of-all", "tags-of-all"
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "body": st.sampled_from([b"", b"x", bytearray(b"x"), bytes(MAX_MESSAGE_SIZE + 1)]),
+        "tags": st.sampled_from(["", "other", None]),
+        "keys": st.sampled_from([(), [], "k", ["k"]]),
+        "properties": st.sampled_from([None, {}, {"a": "b"}]),
+        "flag": st.sampled_from([0, 1]),
+        "wait_store_msg_ok": st.sampled_from([True, False, 1]),
+        "sharding_key": st.sampled_from([None, "", "s"]),
+        "delay_time_level": st.sampled_from([0, 2]),
+        "delay_time_ms": st.sampled_from([None, 5]),
+        "deliver_time_ms": st.sampled_from([None, 5]),
+    },
+)
+
+
+@given(st.lists(FIELDS | st.just({}), min_size=1, max_size=6))
+def test_messages_that_share_topic_and_tags_are_checked_like_all_others(fields: list[dict[str, Any]]) -> None:
+    """Whatever field one of them has besides: groups and errors are those of messages with strings of their own."""
+    made = [{"body": b"body", "tags": TAGS, **each} for each in [{}, *fields, {}]]
+
+    def own(text: Any) -> Any:
+        return "".join(list(text)) if text else text
+
+    async def grouped(text: Callable[[Any], Any]) -> Any:
+        batch = [Message(text(TOPIC), **{**each, "tags": text(each["tags"])}) for each in made]
+        try:
+            return World().batches.group(batch)
+        except PocketMQError as error:
+            return str(error)
+
+    assert asyncio.run(grouped(lambda text: text)) == asyncio.run(grouped(own))
 
 
 async def test_only_messages_of_one_kind_share_a_section() -> None:
