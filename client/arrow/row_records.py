@@ -33,6 +33,7 @@ from pocketmq.common.record import (
     decode_properties,
     is_plain_forbidden,
 )
+from pocketmq.common.record_codec import side_by_side
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -282,14 +283,23 @@ class MessageRows:
         if isinstance(chosen, bytes):
             rest = np.frombuffer(chosen[after_uniq:], np.uint8)
             middle = np.concatenate([middle, np.broadcast_to(rest, (count, len(rest)))], axis=1)
+        if count and isinstance(rows, slice) and isinstance(chosen, bytes) and int(lengths.min()) == int(lengths.max()):
+            return sizes.astype(">u4"), side_by_side(heads, self._bodies_of_one_length(rows, count), middle)
         pa, kind = self._pa, self._pa.large_binary()
-        is_run = isinstance(rows, slice)
-        bodies = self._column[rows] if is_run else self._column.take(pa.array(rows))
+        bodies = self._column[rows] if isinstance(rows, slice) else self._column.take(pa.array(rows))
         parts = [self._equal(heads), bodies, self._equal(middle)]
         if not isinstance(chosen, bytes):
             parts.append(pa.array([tail[after_uniq:] for tail in chosen], kind))
         joined = import_compute().binary_join_element_wise(*parts, pa.scalar(b"", kind))
         return sizes.astype(">u4"), memoryview(joined.buffers()[2]).cast("B")[: int(sizes.sum())]
+
+    def _bodies_of_one_length(self, rows: slice, count: int) -> Bytes:
+        """Return bodies that have one length as the rows of a matrix, without a copy."""
+        _, offsets, data = self._column.buffers()
+        first = rows.indices(len(self))[0]
+        start = int(np.frombuffer(offsets, np.int64)[self._column.offset + first])
+        length = int(self.lengths[first])
+        return np.frombuffer(data, np.uint8, count * length, start).reshape(count, length)
 
     def _equal(self, rows: Bytes) -> Any:
         """Return the rows of a matrix as an Arrow array."""

@@ -34,9 +34,14 @@ ROW = st.fixed_dictionaries(
     st.sets(st.sampled_from(["tags", "keys", "sharding_key", "flag", "properties"])),
     st.sampled_from([4, 6]),
     st.integers(0, 3),
+    st.booleans(),
 )
-def test_records_from_columns_equal_records_from_messages(rows: Any, columns: Any, family: Any, skip: Any) -> None:
-    """Byte for byte what PlainRecordBuilder builds, for any subset of columns and a sliced batch."""
+def test_records_from_columns_equal_records_from_messages(
+    rows: Any, columns: Any, family: Any, skip: Any, one_length: bool
+) -> None:
+    """Byte for byte what PlainRecordBuilder builds, for any subset of columns, a sliced batch, bodies of one length."""
+    if one_length:
+        rows = [{**row, "body": row["body"][:1] * 7} for row in rows]
     names = ["body", *sorted(columns)]
     types = {"body": pa.binary(), "flag": pa.int32(), "properties": MAP}
     values = [{**row, "properties": row["properties"] and list(row["properties"].items())} for row in rows]
