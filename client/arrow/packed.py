@@ -24,9 +24,9 @@ class PackedRecords:
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def body(self) -> bytes:
-        """Return the body of a native append: u32 sizes, then the records."""
-        return b"".join((self.sizes.tobytes(), self.data))
+    def body(self) -> tuple[bytes, memoryview]:
+        """Return the body of a native append, without a copy of the records: u32 sizes, then the records."""
+        return self.sizes.tobytes(), self.data
 
 
 class PackedIds(Sequence[bytes]):

@@ -7,6 +7,7 @@ from pocketmq.client.arrow.packed import PackedRecords, packed_ids
 from pocketmq.client.connection.instance import BrokerConnection
 from pocketmq.client.sender.section import BODY_OF, Section, native_body
 from pocketmq.common.record_codec import PlainRecordBuilder, build_alike
+from pocketmq.remoting.codec import Body
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 
@@ -53,7 +54,7 @@ class NativeSend:
 
     def request(
         self, sections: list[Section], wait: bool, left_ms: float
-    ) -> tuple[int, NativeAppendRequestHeader, bytes]:
+    ) -> tuple[int, NativeAppendRequestHeader, Body]:
         """Return (request code, header, body) for sections with records."""
         header = NativeAppendRequestHeader(
             producer_group=self._group,

@@ -14,6 +14,7 @@ from pocketmq.client.arrow.packed import PackedRecords
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import Attempt
 from pocketmq.common.message import Message
+from pocketmq.remoting.codec import Body
 
 if TYPE_CHECKING:
     from pocketmq.client.message.receipts import Receipt, SectionOutcome
@@ -230,7 +231,7 @@ class Frame:
         self.size_bytes = 0
 
 
-def native_body(sections: Sequence[Section]) -> bytes:
+def native_body(sections: Sequence[Section]) -> Body:
     """Return the body of a native append: u32 sizes of all records, then the records."""
     if sections[0].packed is not None:  # columns travel alone
         return sections[0].packed.body()

@@ -23,7 +23,7 @@ from pocketmq.client.sender.rocketmq_send import can_batch, rocketmq_request
 from pocketmq.client.sender.section import Frame, Section
 from pocketmq.client.sender.send_windows import SendWindows, WindowKey
 from pocketmq.common.errors import PocketMQError, Stored
-from pocketmq.remoting.codec import Response
+from pocketmq.remoting.codec import Body, Response
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import ConnectFailed, RemotingTooMuchRequestError
 from pocketmq.remoting.protocol.spec import Header
@@ -311,7 +311,7 @@ class SectionSender:
         self._answers.failed(section, connection.broker_name, connection.address, error, section.started_ns)
 
     def _send_oneway(
-        self, connection: BrokerConnection, code: int, header: Header, body: bytes, sections: Sequence[Section]
+        self, connection: BrokerConnection, code: int, header: Header, body: Body, sections: Sequence[Section]
     ) -> None:
         """Send without an answer. Data that a peer does not read stays counted until it has left."""
         try:
