@@ -68,7 +68,10 @@ class RealCluster:
 
     def refuse(self, name: str, refusal: Refusal | None = BUSY) -> list[int]:
         """Let a broker's send processor refuse every request (None: accept); return the list of requests it got."""
-        pair = self.brokers[name].request_table.pair_for(RequestCode.NATIVE_APPEND)
+        broker = self.brokers[name]
+        assert broker._server is not None
+        broker._server.short_path = None  # it would ask the processor nothing
+        pair = broker.request_table.pair_for(RequestCode.NATIVE_APPEND)
         offered = self._offered.setdefault(name, [])
 
         def reject() -> Refusal | None:
