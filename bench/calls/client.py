@@ -54,7 +54,23 @@ class Loads:
             return
         producers = [self._producers[number % len(self._producers)] for number in range(in_flight)]
         shares = [count // in_flight + (number < count % in_flight) for number in range(in_flight)]
-        await asyncio.gather(*map(self._send_some, producers, shares))
+        loop = asyncio.get_running_loop()
+        ended = loop.create_future()
+        left = in_flight
+
+        async def share(producer: Producer, count: int) -> None:
+            nonlocal left
+            try:
+                await self._send_some(producer, count)
+            finally:
+                left -= 1
+                if not left:
+                    ended.set_result(None)
+
+        tasks = [loop.create_task(each) for each in map(share, producers, shares)]
+        await ended  # not asyncio's "gather", whose calls would count
+        for task in tasks:
+            task.result()
 
     async def _send_some(self, producer: Producer, count: int) -> None:
         for _ in range(count):

@@ -93,14 +93,22 @@ class Lineup:
         found = []
         for name in wanted:
             if name not in self._servers and name not in self.missing:
-                try:
-                    self._start(name)
-                except Exception as error:  # the others go on without it
-                    self.missing[name] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-                    self.end(name)
+                self._try(name)
             if name in self._servers:
                 found.append(name)
         return found
+
+    def _try(self, name: str) -> None:
+        """Start a contender; note why it takes no part if that fails. A second try has other ports."""
+        for last in (False, True):
+            try:
+                self._start(name)
+                return
+            except Exception as error:  # the others go on without it
+                self.end(name)
+                if last or isinstance(error, Unavailable):
+                    self.missing[name] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+                    return
 
     def _start(self, name: str) -> None:
         contender = CONTENDERS[name]
