@@ -52,19 +52,19 @@ class DirectWriter:
         """
         if not self.lock.acquire(False):
             return False
-        output, size_bytes = self._output, len(frame)
-        count, written = size_bytes, False
+        output = self._output
+        rest, written = b"", False
         if not self._closed and output.turn == turn and not output.waiting_bytes:
             written = True
             try:
-                count = self._write(self._descriptors[0], frame)
+                rest = frame[self._write(self._descriptors[0], frame) :]
             except BlockingIOError:
                 written = False
             except OSError:
                 pass  # the peer is gone; the loop learns it by its next read
-        if count < size_bytes:
+        if rest:
             self._stuck = True  # the lock stays taken until the loop has written the rest
-            self._call_loop(self._finish, frame[count:])
+            self._call_loop(self._finish, rest)
             return True
         self.lock.release()
         if self._closed:

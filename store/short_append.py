@@ -117,7 +117,7 @@ class ShortAppend:
         ``now_ns``: the monotonic time. Frames that were not placed are not in the log. Raises ``PageCacheBusy``; a
         failed write counts as not placed.
         """
-        log, lock = self._log, self._lock
+        lock = self._lock
         lock.enter_at(now_ns)
         entered_ns = lock.held_since_ns
         try:
@@ -126,6 +126,7 @@ class ShortAppend:
             now_ns = self._monotonic_ns()
             lock.leave_at(now_ns)
         if taken:
+            log = self._log
             if log.committed_offset == log.appended_offset or log.on_buffered is None:
                 for callback in log.on_committed:
                     callback()
@@ -235,7 +236,7 @@ def _columns_of(rows: list[_Row]) -> LogColumns:
             runs[-1].count += 1
         else:
             last = section.key
-            runs.append(GroupSection(section.topic, section.queue_id, at, 1))
+            runs += (GroupSection(section.topic, section.queue_id, at, 1),)
     return LogColumns.of_rows(
         runs,
         physical_offsets=np.array(starts, np.int64),

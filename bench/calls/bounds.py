@@ -34,14 +34,14 @@ class Bound:
 
 
 BOUNDS: Final = (
-    Bound("one", BROKER, 433),
+    Bound("one", BROKER, 73),
     Bound("one", BROKER, 60, BACKGROUND),
-    Bound("one", CLIENT, 215),
-    Bound("64", BROKER, 7.7),
-    Bound("64", CLIENT, 29.6),
-    Bound("connections", BROKER, 63, LOOP),
-    Bound("connections", CLIENT, 224),
-    Bound("push", BROKER, 893),
+    Bound("one", CLIENT, 48),
+    Bound("64", BROKER, 10.9),
+    Bound("64", CLIENT, 16),
+    Bound("connections", BROKER, 21, LOOP),
+    Bound("connections", CLIENT, 58),
+    Bound("push", BROKER, 570),
     Bound("push", CONSUMER, 217),
     Bound("json", BROKER, 541),
     Bound("binary", BROKER, 640),

@@ -26,8 +26,8 @@ from pocketmq.common.runner import Runner, Worker
 
 FOLLOW_UP_AFTER_MS: Final = 0.1
 FOLLOW_UP_WAIT_NS_MAX: Final = 1_000_000
-SETTLE_AFTER_MS: Final = 5.0
-"""How long a short server's rest may wait when nothing else is served."""
+SETTLE_AFTER_MS: Final = 50.0
+"""How long a short server's rest may wait: statistics and the key index (whose readers ask for it) are as old."""
 SLOW_DRAIN_NS: Final = 20_000_000
 """A drain above this is slow, for a pair without a maximum wait: its second worker should get a share."""
 _LOCK_WAIT: Final = int(Stage.LOCK_WAIT)

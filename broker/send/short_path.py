@@ -14,7 +14,7 @@ and the send thread appends and answers:
    bytes, fast failure and shutdown are those of every send, and a short send never overtakes a wide one.
 5. ``serve`` (send thread): all such tasks at the head of a drain become one append (``ShortAppend``), and the thread
    writes their answers itself (``DirectWriter``): waking the loop would cost more than the append.
-6. Statistics are sums, folded in by ``settle`` every few ms, with the columns for the key index.
+6. Statistics are sums, folded in by ``settle`` every 50 ms, with the columns for the key index.
 
 Only plainly good frames pass. Whatever is not, at any step, is left in the buffer or in the drain for the wide way,
 which alone decides and words refusals; the request of a task is complete, so it can go either way.
@@ -38,7 +38,7 @@ from pocketmq.broker.stats.stage_times import SEND_PAIR, STAGE_COUNT, RequestTim
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.hashes import crc32
-from pocketmq.common.histogram import QUICK_NS, SAMPLE_INTERVAL_NS, SampledHistogram
+from pocketmq.common.histogram import QUICK_NS, SampledHistogram
 from pocketmq.common.plain_check import PlainChecker, PlainRules
 from pocketmq.common.plain_rules import PlainFacts, PlainIllegal, topic_field
 from pocketmq.common.record import CRC_MASK, MAGIC_V1, PLAIN_SYS_FLAGS
@@ -76,6 +76,8 @@ ROUTES_MAX: Final = 20_000
 """Routes remembered: enough for 10,000 topics; a full table starts again."""
 TASK_BYTES: Final = 1024
 """As ``admission`` counts a queued request."""
+_SAMPLE_NS: Final = 10_000_000
+"""Between two measured reads; those between them count with the next."""
 _SETTLE_NS: Final = int(SETTLE_AFTER_MS * 1_000_000)
 _SIZES: Final = [Struct(f">{count}I") for count in range(SECTIONS_MAX + 1)]
 _CODE: Final = int(RequestCode.NATIVE_APPEND)
@@ -278,7 +280,7 @@ class ShortPath:
             frames += 1
         self._reads += frames
         if begin_ns >= self._sample_ns and self._reads and self._read_times is not None:
-            self._sample_ns = begin_ns + SAMPLE_INTERVAL_NS
+            self._sample_ns = begin_ns + _SAMPLE_NS
             now_ns = self._monotonic_ns()
             self._read_times.sample_ns(now_ns, now_ns - begin_ns, self._reads)
             self._reads = 0

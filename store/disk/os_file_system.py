@@ -107,7 +107,8 @@ class OsFile:
     def write_at(self, offset: int, data: Bytes) -> None:
         """Write all with ``pwrite``."""
         try:
-            view = data.data if isinstance(data, np.ndarray) else memoryview(data)
+            buffer: Any = data
+            view = memoryview(buffer)
             done = os.pwrite(self._descriptor, view, offset)
             while done < view.nbytes:
                 done += os.pwrite(self._descriptor, view[done:], offset + done)
