@@ -40,7 +40,7 @@ BOUNDS: Final = (
     Bound("64", BROKER, 10.9),
     Bound("64", CLIENT, 16),
     Bound("connections", BROKER, 21, LOOP),
-    Bound("connections", CLIENT, 58),
+    Bound("connections", CLIENT, 62),
     Bound("push", BROKER, 570),
     Bound("push", CONSUMER, 217),
     Bound("json", BROKER, 541),
