@@ -3,6 +3,8 @@
 Lives here: ``close_components``, the steps in order; ``give_up``, the end of an opening that failed.
 """
 
+from functools import partial
+
 from pocketmq.common.runner import AllSteps
 from pocketmq.store.components import StoreComponents
 
@@ -45,7 +47,14 @@ def _commit_all(components: StoreComponents, steps: AllSteps) -> None:
     steps.take("commit", commit.stop)
     steps.take("write_buffers", commit.commit_all)
     left_bytes = log.appended_offset - log.committed_offset
-    if left_bytes:  # the price of a write-buffer pool, even at a stop: report how much was lost
+    if left_bytes and components.pool is not None and components.pool.survives:
+        components.environment.error_log.error(
+            "write_buffers_left",
+            left_bytes=left_bytes,
+            committed_offset=log.committed_offset,
+            hint="the buffers stay in shared memory; the next start writes them to the log",
+        )
+    elif left_bytes:  # the price of RocketMQ's pool, even at a stop: report how much was lost
         components.environment.error_log.error(
             "write_buffers_lost",
             lost_bytes=left_bytes,
@@ -55,9 +64,10 @@ def _commit_all(components: StoreComponents, steps: AllSteps) -> None:
 
 
 def _close_log(components: StoreComponents, steps: AllSteps) -> None:
+    is_empty = components.log.committed_offset == components.log.appended_offset
     steps.take("log", components.log.close)
     if components.pool is not None:
-        steps.take("pool", components.pool.close)
+        steps.take("pool", partial(components.pool.close, is_empty=is_empty))
     lock, components.lock = components.lock, None
     if lock is not None:
         steps.take("lock", lock.release)

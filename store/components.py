@@ -3,6 +3,8 @@
 Lives here: ``StoreComponents``, which ``opening`` starts and ``closing`` stops in order; ``build``, which makes them.
 """
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +21,7 @@ from pocketmq.store.commitlog.flush import FlushService
 from pocketmq.store.commitlog.group_commit import GroupCommit
 from pocketmq.store.commitlog.group_feed import LogColumns
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.commitlog.surviving_pool import SurvivingPool
 from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
 from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.disk.file_system import FileLock
@@ -58,15 +61,21 @@ class StoreComponents:
         return self.environment.config.sync_on_close or self.group_commit is not None
 
 
-def build(environment: StoreEnvironment, memory: Memory) -> StoreComponents:
+def build(
+    environment: StoreEnvironment, memory: Memory, random_bytes: Callable[[int], bytes] = os.urandom
+) -> StoreComponents:
     """Make and connect the components. Touches no file."""
     config, paths, files = environment.config, environment.paths, environment.file_system
     clock, runner, error_log = environment.clock, environment.runner, environment.error_log
     segment_bytes = config.mapped_file_size_commit_log
     segments = SegmentQueue(files, paths.commit_log, segment_bytes)
-    pool = None
+    pool: WriteBufferPool | None = None
     if config.transient_store_pool_enable:
-        pool = WriteBufferPool(config.transient_store_pool_size, segment_bytes, memory, clock, environment.log)
+        size, buffer_bytes = config.transient_store_pool_size, config.pool_buffer_bytes
+        if config.pool_survives:
+            pool = SurvivingPool(environment, memory, random_bytes)
+        else:
+            pool = WriteBufferPool(size, buffer_bytes, memory, clock, environment.log)
     allocator = SegmentAllocator(config, files, paths.commit_log, runner, error_log, pool=pool, memory=memory)
     checksums = ChecksumLog(files, paths.checksums, segment_bytes) if config.group_checksums else None
     delay_levels = DelayLevels(config.message_delay_level)

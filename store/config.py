@@ -13,6 +13,10 @@ from pocketmq.common.record import BLANK_BYTES_MIN, RECORD_BYTES_MIN
 from pocketmq.common.redelivery import DEFAULT_DELAY_LEVELS, DelayLevels
 
 PAGE_BYTES: Final = 4096
+ANONYMOUS: Final = "anonymous"
+"""The ``transient_store_pool_path`` of buffers that die with the process, RocketMQ's kind."""
+SHARED_MEMORY: Final = "/dev/shm"
+POOL_PATH_CHARS_MAX: Final = 1024
 CONSUME_QUEUE_ENTRY_BYTES: Final = 20
 TIMER_MEMORY_BYTES_MIN: Final = 4096 * CONSUME_QUEUE_ENTRY_BYTES
 RECORD_EXTRA_BYTES_MAX: Final = 65_536
@@ -108,12 +112,20 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # Write-buffer pool (RocketMQ's transient store pool)
     transient_store_pool_enable: bool = False
-    """Append to buffers in RAM; a commit thread writes them to the files. Acknowledged messages not yet committed
-    (usually the last 200 ms) are lost when the process dies.
+    """Append to buffers in RAM; a commit thread writes them to the files. Messages not yet committed (usually the last
+    200 ms) are lost when the machine dies, or its shared memory is removed; see ``transient_store_pool_path``.
     """
     transient_store_pool_size: int = 5
-    """Buffers of ``mapped_file_size_commit_log`` bytes each. One takes appends and one is prepared: with fewer than 3
-    none is ever free, and every send is refused (``pocketmq scenario reject-request`` shows that).
+    """Buffers of ``transient_store_pool_buffer_size`` bytes each. One takes appends and one is prepared: with fewer
+    than 3 none is ever free, and every send is refused (``pocketmq scenario reject-request`` shows that).
+    """
+    transient_store_pool_path: str = SHARED_MEMORY
+    """Ours: the directory, in shared memory, below which the buffers are files: after the death of the process the next
+    start writes what they still hold to the log. ``anonymous``: RocketMQ's kind, without files, which loses that.
+    """
+    transient_store_pool_buffer_size: int = 0
+    """Ours: bytes of one buffer, a multiple of 4096; 0: ``mapped_file_size_commit_log``. A file of the log then takes
+    several buffers, one after the other.
     """
     fast_fail_if_no_buffer_in_store_pool: bool = False
     """Refuse to make a segment without a write buffer. False: ``append_mode`` applies to such a segment."""
@@ -249,6 +261,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         self.delete_hours()
         self._check_replicas()
         self.rocketmq_slave_networks()
+        self._check_pool_files()
         if self.transient_store_pool_enable:
             self._check_pool()
         if self.warm_maped_file_enable and not self.is_mapped:
@@ -256,6 +269,32 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 "warm_maped_file_enable=true with append_mode=written",
                 "no segment is mapped, so there is nothing to warm up",
                 "set append_mode=mapped, or leave the warm-up off",
+            )
+
+    @property
+    def pool_buffer_bytes(self) -> int:
+        """Return the size of one write buffer."""
+        return self.transient_store_pool_buffer_size or self.mapped_file_size_commit_log
+
+    @property
+    def pool_survives(self) -> bool:
+        """Return whether there is a write-buffer pool whose buffers outlive the process."""
+        return self.transient_store_pool_enable and self.transient_store_pool_path != ANONYMOUS
+
+    def _check_pool_files(self) -> None:
+        """Refuse a path or a size that no buffer can have."""
+        size, path = self.transient_store_pool_buffer_size, self.transient_store_pool_path
+        if size % PAGE_BYTES or not 0 <= size <= self.mapped_file_size_commit_log:
+            raise _refuse(
+                "transient_store_pool_buffer_size",
+                size,
+                "a multiple of 4096, from 0 to mapped_file_size_commit_log",
+            )
+        if path != ANONYMOUS and (not path.startswith("/") or "\0" in path or len(path) > POOL_PATH_CHARS_MAX):
+            raise ConfigError(
+                "setting refused",
+                why=f"store.transient_store_pool_path={path[:100]!r}",
+                hint=f"write an absolute path of a directory in shared memory, as {SHARED_MEMORY}, or {ANONYMOUS}",
             )
 
     def _check_pool(self) -> None:

@@ -44,6 +44,12 @@ class StorePermission(StoreError):
     default_cause = Cause.NO_PERMISSION
 
 
+class NotPrivate(StoreError):
+    """A file that only this user may have written belongs to another one, or others may have written it."""
+
+    default_cause = Cause.NO_PERMISSION
+
+
 class OutsideStore(StoreError):
     """A directory to be removed lies outside its owner's directory; nothing was removed."""
 

@@ -127,6 +127,11 @@ class MessageStore:
             self._is_open = False
             close_components(self.components)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Note in which epoch of replication later appends are made: surviving write buffers carry it."""
+        if self.pool is not None:
+            self.pool.epoch = epoch
+
     def checkpoint(self) -> None:
         """Make log and queues durable and record how far, if anything was stored since. Raises ``StoreError``."""
         self.components.checkpointer.checkpoint()
@@ -302,6 +307,19 @@ class MessageStore:
     def lock_time_mills(self) -> int:
         """Return for how many ms the append lock has been held, 0 when it is free."""
         return self.log.lock.held_ns() // 1_000_000
+
+    @property
+    def pool_memory_locked(self) -> bool:
+        """Whether there is a write-buffer pool and all its buffers are locked in RAM."""
+        return self.pool is not None and self.pool.is_locked
+
+    @property
+    def appends_cannot_stall(self) -> bool:
+        """Whether an append that finds a write buffer is a copy into memory that no disk and no swapping can hold back,
+        and that outlives the process: surviving buffers on a file system in memory, reserved and locked.
+        """
+        pool = self.pool
+        return pool is not None and pool.cannot_stall
 
     def is_transient_store_pool_deficient(self) -> bool:
         """Return whether there is a write-buffer pool and none of its buffers is free."""

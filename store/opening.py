@@ -16,6 +16,7 @@ from pocketmq.store.components import StoreComponents
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.queue_paths import queues_directory
 from pocketmq.store.recovery.recovery import Recovery, RecoveryReport
+from pocketmq.store.recovery.surviving_buffers import SurvivingBuffers
 
 Progress = Callable[[int, int], None]
 """Called now and then with (offset, end) while the log is read."""
@@ -26,11 +27,14 @@ class OpenPlan:
     """``cut_to``: the log must not reach beyond this boundary between records; bytes beyond it are copied to the
     quarantine and cut. ``drop``: remove the whole log and all that was built from it. ``cut_at_damage``: the log ends
     before damage that no earlier start has kept and that was not known to be durable: another node has those bytes.
+    ``epochs``: those in which this node has led; write buffers of another one are not written to the log. None without
+    replication.
     """
 
     cut_to: int | None = None
     drop: bool = False
     cut_at_damage: bool = False
+    epochs: frozenset[int] | None = None
 
 
 def open_components(
@@ -73,6 +77,9 @@ def _recover(components: StoreComponents, progress: Progress | None, plan: OpenP
     queues.load()
     for path in (paths.commit_log, paths.checksums, paths.own):  # not before: a refused store is left as it was
         files.make_dirs(path)
+    buffers = SurvivingBuffers(environment, components.segments, durable=components.must_sync_on_close).recover(
+        plan.epochs, drop=plan.drop
+    )
     recovery = Recovery(
         environment, components.segments, components.checksums, progress=progress, cut_at_damage=plan.cut_at_damage
     )
@@ -88,6 +95,7 @@ def _recover(components: StoreComponents, progress: Progress | None, plan: OpenP
     for name in files.list(paths.commit_log):
         if name.endswith(ALLOCATING_SUFFIX):
             files.remove(f"{paths.commit_log}/{name}")
+    report.buffers = buffers
     end = report.end_offset
     log.damaged[:] = report.damaged
     queues.deleted.cut(end)

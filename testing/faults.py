@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 from pocketmq.common.events import EventLog
-from pocketmq.store.disk.file_system import Bytes, FileLock, FileSystem, MappedFile, StoreFile
+from pocketmq.store.disk.file_system import Bytes, FileLock, FileSystem, MappedFile, StoreFile, Words
 from pocketmq.store.errors import StoreError, translated
 
 LOOK_INTERVAL_NS: Final = 20_000_000
@@ -269,6 +269,14 @@ class FaultMappedFile:
         """Return the inner map's array."""
         return self._inner.view()
 
+    def memory(self) -> NDArray[np.uint8]:
+        """Return the inner map's writable array."""
+        return self._inner.memory()
+
+    def words(self, count: int) -> Words:
+        """Return the inner map's words."""
+        return self._inner.words(count)
+
 
 class FaultFile:
     """A file that asks the plan ahead of each call."""
@@ -351,6 +359,16 @@ class FaultFileSystem:
         """Open a file."""
         self._plan.before("open", path)
         return FaultFile(self._inner.open(path, create=create, writable=writable), self._plan)
+
+    def open_private(self, path: str, *, create: bool = False) -> FaultFile:
+        """Open a file of this user alone."""
+        self._plan.before("open", path)
+        return FaultFile(self._inner.open_private(path, create=create), self._plan)
+
+    def make_private_dir(self, path: str) -> None:
+        """Create a directory of this user alone."""
+        self._plan.before("make_dirs", path)
+        self._inner.make_private_dir(path)
 
     def exists(self, path: str) -> bool:
         """Return whether it exists."""

@@ -31,7 +31,7 @@ from pocketmq.store.ha.opening import needs_recovery, open_store
 from pocketmq.store.ha.recover import recover_from_slaves
 from pocketmq.store.ha.service import HaService, port_of
 from pocketmq.store.ha.state import HaState
-from pocketmq.store.message_store import MessageStore
+from pocketmq.store.message_store import MessageStore, RecoveryReport
 
 ANY_PORT: Final = -1
 
@@ -152,7 +152,7 @@ class Replication:
         ``HaService`` and ``recover_from_slaves``; the caller closes the store.
         """
         self.node.address = f"{host}:{port}"
-        open_store(self._store, self._state, self._log, progress)
+        report = open_store(self._store, self._state, self._log, progress)
         if self.role.is_slave:
             return
         if self.node.fenced_by is not None:
@@ -164,7 +164,7 @@ class Replication:
                 what_to_do=f"let it follow: pocketmq ha demote {self.role.config.broker_name}",
             )
             return
-        self._open_master(host, port)
+        self._open_master(host, port, report)
 
     def _ha_environment(self) -> HaEnvironment:
         config = self.role.config
@@ -178,14 +178,14 @@ class Replication:
             self._log,
         )
 
-    def _open_master(self, host: str, port: int) -> None:
+    def _open_master(self, host: str, port: int, report: RecoveryReport) -> None:
         config, store_config = self.role.config, self.role.store_config
         environment = self._ha_environment()
         service = HaService(environment, address=f"{host}:{port}")
         # A broker on a port that the system chose must not depend on the port beside it.
         is_any = config.listen_port == 0 and not store_config.ha_listen_port
         wanted = ANY_PORT if is_any else port_of(store_config, port)
-        if needs_recovery(self._state, store_config):
+        if needs_recovery(self._state, store_config, report):
             recover_from_slaves(environment, config.bind_address, wanted)
             if self._state.fenced_by is not None:
                 self.node.was_fenced(self._state.fenced_by)
@@ -198,7 +198,7 @@ class Replication:
             self._log.warning(
                 "ha_port_not_opened", error=str(error), what_to_do="nothing, unless this broker is to have slaves"
             )
-            self._state.open_epoch(self._store.log.committed_offset)
+            self._store.set_epoch(self._state.open_epoch(self._store.log.committed_offset).number)
             return
         try:
             service.on_fenced = self.node.was_fenced

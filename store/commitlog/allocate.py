@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, SteppedRunner, Worker
 from pocketmq.store.commitlog.segment import Segment, segment_name
+from pocketmq.store.commitlog.windows import Windows
 from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
 from pocketmq.store.config import PAGE_BYTES, StoreConfig
 from pocketmq.store.disk.disk_limits import DiskLimits
@@ -91,9 +92,7 @@ class SegmentAllocator:
 
     def _discard(self, segment: Segment) -> None:
         """Remove an unused segment."""
-        buffer = segment.take_buffer()
-        if buffer is not None and self._pool is not None:
-            self._pool.give_back(buffer)
+        segment.release(segment.size_bytes)
         segment.close()
         self._file_system.remove(segment.path)
 
@@ -228,12 +227,15 @@ class SegmentAllocator:
         if self._durable:
             self._file_system.sync_dir(self._directory)
         segment = Segment(self._file_system, path, base_offset, self._segment_bytes)
-        buffer = None if self._pool is None else self._pool.borrow()
+        windows = None
+        if self._pool is not None:
+            buffer = self._pool.borrow()
+            windows = None if buffer is None else Windows(self._pool, buffer, self._segment_bytes)
         try:
-            segment.open(self._mapped, buffer)
+            segment.open(self._mapped, windows)
         except BaseException:
-            if buffer is not None and self._pool is not None:
-                self._pool.give_back(buffer)
+            if windows is not None:
+                windows.discard()
             raise
         if self._warms and segment.map is not None:
             self._warm_up(segment)

@@ -102,7 +102,7 @@ class CommitLog:
         self._log = environment.log
         self._error_log = environment.error_log
         self.queue_offsets = QueueOffsets(next_offset)
-        self.writer = LogWriter(segments, allocator, config.is_mapped, self._error_log)
+        self.writer = LogWriter(segments, allocator, config, self._error_log, pool)
         self._commit_lock = threading.Lock()  # held over I/O, never together with the append lock
         self._watermark_lock = threading.Lock()  # never held over I/O
         self._committed_timestamp = 0
@@ -119,6 +119,8 @@ class CommitLog:
         self.last_store_timestamp = self._committed_timestamp = last_store_timestamp
         self.last_group_offset = last_group_offset
         self.commit_failed_by = None
+        if self._pool is not None:
+            self._pool.continue_at(end_offset)
         self.writer.open_at(end_offset)
 
     def accept(self) -> None:
@@ -384,10 +386,9 @@ class CommitLog:
             self.gate.changed()
             raise
         self._advance_committed(end, store_timestamp)
-        if end == segment.end_offset:
-            buffer = segment.take_buffer()
-            if buffer is not None and self._pool is not None:
-                self._pool.give_back(buffer)
+        if self._pool is not None:
+            self._pool.committed(end)
+            segment.release(end - segment.base_offset)
 
     def _advance_committed(self, end: int, store_timestamp: int) -> None:
         """Move the committed watermark forward. Called by the commit and by appends that bypass the buffers."""

@@ -15,7 +15,10 @@ from pocketmq.common.record_group import RecordGroup
 from pocketmq.store.commitlog.allocate import SegmentAllocator
 from pocketmq.store.commitlog.segment import Segment
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
-from pocketmq.store.errors import StoreError
+from pocketmq.store.commitlog.windows import NoWindow, Windows
+from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.errors import NoWriteBuffer, StoreError
 
 PREPARE_AT_FRACTION: Final = 8
 """The next segment is prepared when 1/8 of the present one is used: a small store reserves one segment, not two."""
@@ -32,13 +35,22 @@ class LogWriter:
     ``unclean``: ranges beyond the end that a failed append has left, to be zeroed before anything else is stored.
     """
 
-    def __init__(self, segments: SegmentQueue, allocator: SegmentAllocator, mapped: bool, error_log: EventLog) -> None:
-        """``mapped``: whether ``open_at`` maps the segment at which it continues."""
+    def __init__(
+        self,
+        segments: SegmentQueue,
+        allocator: SegmentAllocator,
+        config: StoreConfig,
+        error_log: EventLog,
+        pool: WriteBufferPool | None = None,
+    ) -> None:
+        """``pool``: if it survives the process, the segment at which ``open_at`` continues takes its buffers, too."""
         self.active: Segment | None = None
         self.names_unsynced = False
         self._segments = segments
         self._allocator = allocator
-        self._mapped = mapped
+        self._mapped = config.is_mapped
+        self._buffer_or_nothing = config.fast_fail_if_no_buffer_in_store_pool
+        self._pool = pool
         self._error_log = error_log
         self.unclean: list[tuple[Segment, int, int]] = []
         self.prepare_at_bytes = segments.segment_bytes // PREPARE_AT_FRACTION
@@ -48,12 +60,21 @@ class LogWriter:
         self.names_unsynced = True
         active = self._segments.find(end_offset)
         if active is not None:
-            active.open(self._mapped)
+            active.open(self._mapped, self._windows_at(active, end_offset))
         self.active = active
         if active is None:
             self._allocator.request(end_offset)
         elif end_offset - active.base_offset >= self.prepare_at_bytes:
             self._allocator.request(active.end_offset)
+
+    def _windows_at(self, segment: Segment, offset: int) -> Windows | None:
+        """Return buffers for a segment that has data; RocketMQ's kind gives such a segment none."""
+        pool = self._pool
+        buffer = pool.borrow() if pool is not None and pool.survives else None
+        if buffer is None:
+            return None
+        assert pool is not None
+        return Windows(pool, buffer, segment.size_bytes, offset - segment.base_offset)
 
     def prepare_next(self) -> None:
         """Request the next segment; called when an append has crossed ``prepare_at_bytes`` of the active one."""
@@ -104,11 +125,30 @@ class LogWriter:
         at = start - segment.base_offset
         try:
             for part in parts:
-                segment.store(at, part)
+                try:
+                    segment.store(at, part)
+                except NoWindow:
+                    self._store_through(segment, at, part)
                 at += len(part)
         except StoreError:
+            segment.retreat(position)
             self.leave_nothing(segment, start, sum(map(len, parts)))
             raise
+
+    def _store_through(self, segment: Segment, position: int, data: Bytes) -> None:
+        """Store in the file itself, because too few buffers are free; first everything that is in buffers, because a
+        crash could leave the later bytes without the earlier ones. Raises disk errors and ``NoWriteBuffer``.
+        """
+        if self._buffer_or_nothing:
+            raise NoWriteBuffer(
+                "append refused",
+                why="all write buffers are in use",
+                hint="the commit is behind, or the pool is too small: store.transient_store_pool_size",
+            )
+        for part in self._segments.all:
+            if part.is_buffered:
+                part.commit(0, part.size_bytes)
+        segment.store_through(position, data)
 
     def store_split(
         self,
@@ -133,6 +173,7 @@ class LogWriter:
                     part.commit(max(0, committed_offset - part.base_offset), part.size_bytes)
             self.store(following, following.base_offset, tail)
         except StoreError:
+            segment.retreat(start - segment.base_offset)
             self.leave_nothing(segment, start, head_bytes + BLANK_BYTES_MIN)
             raise
         self.active = following

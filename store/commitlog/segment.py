@@ -15,6 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.common.hashes import crc32
+from pocketmq.store.commitlog.windows import Windows
 from pocketmq.store.commitlog.write_buffer_pool import WriteBuffer
 from pocketmq.store.config import PAGE_BYTES
 from pocketmq.store.disk.file_system import Bytes, FileSystem, MappedFile, StoreFile
@@ -46,10 +48,10 @@ class Segment:
     While it takes appends it is *open*: a handle that stays until ``seal``, and a map in mapped mode. The handle must
     stay until the last sync, because a failed write-back is reported to the handles that were open then.
 
-    A *buffered* segment takes its appends into a borrowed write buffer, from its first byte on and without a gap;
-    ``buffered_end`` is where they end. ``commit`` writes only below that: every byte it writes was stored here since
-    the buffer was borrowed, so what the buffer held before never reaches the file. What is left out, the rest of a
-    blank end, reads as zeros: the file was reserved, and nothing else was written to it.
+    A *buffered* segment takes its appends into borrowed write buffers (``windows``), without a gap; ``buffered_end`` is
+    where they end. ``commit`` writes only below that: every byte it writes was stored here since its buffer was
+    borrowed, so what the buffer held before never reaches the file. What is left out, the rest of a blank end, reads as
+    zeros: the file was reserved, and nothing else was written to it.
     """
 
     __slots__ = (
@@ -58,6 +60,7 @@ class Segment:
         "_file_system",
         "_map",
         "_read_file",
+        "_windows",
         "base_offset",
         "buffered_end",
         "end_offset",
@@ -76,19 +79,21 @@ class Segment:
         self._read_file: StoreFile | None = None
         self._map: MappedFile | None = None
         self._buffer: WriteBuffer | None = None
+        self._windows: Windows | None = None
         self.buffered_end = 0
         self.on_seal: Callable[[NDArray[np.uint8]], None] | None = None
         """Called with the map when it is released, so that its lock in RAM can be undone."""
 
-    def open(self, mapped: bool, buffer: WriteBuffer | None = None) -> None:
-        """Prepare for ``store``: into ``buffer``, a map, or by writes. Only an empty segment may be buffered."""
+    def open(self, mapped: bool, windows: Windows | None = None) -> None:
+        """Prepare for ``store``: into ``windows``, a map, or by writes."""
         if self._append_file is None:
             self._append_file = self._file_system.open(self.path)
-        if buffer is not None:
+        if windows is not None:
             assert self._map is None
-            assert self._buffer is None
-            assert buffer.array.size == self.size_bytes
-            self._buffer = buffer
+            assert self._windows is None
+            self._windows = windows
+            self._buffer = windows.newest
+            self.buffered_end = windows.position
         elif mapped and self._map is None:
             self._map = self._append_file.map()
 
@@ -100,7 +105,7 @@ class Segment:
     @property
     def is_buffered(self) -> bool:
         """Whether stored bytes go to a write buffer and reach the file by ``commit``."""
-        return self._buffer is not None
+        return self._windows is not None
 
     @property
     def map(self) -> MappedFile | None:
@@ -110,14 +115,24 @@ class Segment:
     def store(self, position: int, data: Bytes) -> None:
         """Store ``data`` at ``position``: copied into the buffer or map, or written; only large data is copied into a
         map, after which its head is written. After an error any part may be there, but in a buffer none of it counts.
+
+        Raises ``NoWindow`` when too few write buffers are free; nothing was stored then (``store_through``).
         """
         size_bytes = data.nbytes if type(data) is memoryview else len(data)
         end = position + size_bytes
         assert end <= self.size_bytes
         buffer = self._buffer
         if buffer is not None:
-            assert position <= self.buffered_end, "a gap in a write buffer would show what it held before"
-            buffer.array[position:end] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            assert position == self.buffered_end, "a gap in a write buffer would show what it held before"
+            if end > buffer.end:
+                assert self._windows is not None
+                self._buffer = self._windows.store(self.base_offset, position, data)
+                self.buffered_end = end
+                return
+            at = position - buffer.start
+            buffer.array[at : at + len(data)] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            if buffer.words is not None:
+                buffer.publish(end - buffer.start, crc32(data, buffer.crc))
             self.buffered_end = end
         elif self._map is not None:
             assert self._append_file is not None
@@ -139,16 +154,37 @@ class Segment:
         """Write the bytes stored within [position, end) from the buffer to the file; without a buffer they are there
         already. After an error any part may be there: write it again.
         """
-        buffer = self._buffer
+        windows = self._windows
         end = min(end, self.buffered_end)
-        if buffer is not None and position < end:
+        if windows is not None and position < end:
             assert self._append_file is not None
-            self._append_file.write_at(position, buffer.array[position:end])
+            windows.write_to(self._append_file, position, end)
 
-    def take_buffer(self) -> WriteBuffer | None:
-        """Detach and return the buffer; its content must be in the file already."""
-        buffer, self._buffer = self._buffer, None
-        return buffer
+    def store_through(self, position: int, data: Bytes) -> None:
+        """Store ``data`` in the file itself, because too few write buffers are free. All bytes before it must be in the
+        file already. Later data goes to a buffer again, once one is free.
+        """
+        assert position == self.buffered_end
+        assert self._windows is not None
+        assert self._append_file is not None
+        self._append_file.write_at(position, data)
+        self._buffer = self._windows.skip(position, position + len(data))
+        self.buffered_end = position + len(data)
+
+    def retreat(self, position: int) -> None:
+        """Forget what was stored from ``position`` on, in a buffered segment: it was refused in the end."""
+        if self._windows is not None and position < self.buffered_end:
+            self._buffer = self._windows.retreat(position)
+            self.buffered_end = position
+
+    def release(self, end: int) -> None:
+        """Return the write buffers whose positions are all below ``end``; their content must be in the file."""
+        windows = self._windows
+        if windows is not None:
+            windows.release(end)
+            if end == self.size_bytes:
+                windows.discard()
+                self._windows = self._buffer = None
 
     def read_into(self, position: int, out: NDArray[np.uint8]) -> None:
         """Fill ``out`` from ``position``."""

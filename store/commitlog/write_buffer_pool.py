@@ -1,7 +1,7 @@
 """The write-buffer pool (RocketMQ's TransientStorePool): appends go to RAM, a commit thread writes the files.
 
-Lives here: ``WriteBufferPool``: N anonymous buffers of segment size, locked in RAM where that is permitted; borrow and
-return; the warning when few are left.
+Lives here: ``WriteBufferPool``: N anonymous buffers, locked in RAM where that is permitted; borrow and return; the
+warning when few are left. ``surviving_pool`` has the kind whose buffers outlive the process.
 """
 
 import mmap
@@ -14,21 +14,46 @@ from numpy.typing import NDArray
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
+from pocketmq.store.commitlog.buffer_header import CHECK_FACTOR, CHECK_MASK, PUBLISHED
+from pocketmq.store.disk.file_system import Words
 from pocketmq.store.disk.memory_lock import Memory
 
+PUBLISHED_AT, COPY_AT = PUBLISHED
 FEW_LEFT_FRACTION: Final = 0.4
 """Below this part of free buffers a borrow warns (RocketMQ TransientStorePool.borrowBuffer)."""
 _WARN_EVERY_NS: Final = 1_000_000_000
 
 
 class WriteBuffer:
-    """One buffer: ``array`` of a segment's size. Not cleared between two uses: its user knows which bytes it wrote."""
+    """One buffer: ``array``. Not cleared between two uses: its user knows which bytes it wrote.
 
-    __slots__ = ("array", "is_borrowed")
+    Its user holds in ``start`` and ``end`` which positions of a segment it has. ``words``: of a buffer that survives
+    the process, where its bytes must be published; else None.
+    """
 
-    def __init__(self, array: NDArray[np.uint8]) -> None:
+    __slots__ = ("array", "crc", "end", "is_borrowed", "number", "salt", "start", "words")
+
+    def __init__(self, array: NDArray[np.uint8], words: Words | None = None) -> None:
         self.array = array
+        self.words = words
         self.is_borrowed = False
+        self.start = 0
+        self.end = 0
+        self.number = 0
+        self.salt = 0
+        self.crc = 0
+
+    def publish(self, position: int, crc: int) -> None:
+        """Let the bytes before ``position`` survive the process, after all of them were stored; ``crc`` is theirs."""
+        words = self.words
+        assert words is not None
+        self.crc = crc
+        word = position << 32 | crc
+        check = (word ^ self.salt) * CHECK_FACTOR & CHECK_MASK
+        words[PUBLISHED_AT] = word
+        words[PUBLISHED_AT + 1] = check
+        words[COPY_AT] = word
+        words[COPY_AT + 1] = check
 
 
 class WriteBufferPool:
@@ -41,6 +66,10 @@ class WriteBufferPool:
     def __init__(self, size: int, buffer_bytes: int, memory: Memory, clock: Clock, log: EventLog) -> None:
         self.size = size
         self.buffer_bytes = buffer_bytes
+        self.survives = False
+        """Whether what the buffers hold outlives the process."""
+        self.epoch = 0
+        """Of replication, in which appends are made; 0 without."""
         self.available = 0
         self.is_locked = False
         """All buffers are locked in RAM."""
@@ -52,6 +81,11 @@ class WriteBufferPool:
         self._lock = threading.Lock()
         self._free: list[WriteBuffer] = []  # the last one is taken first
         self._warned_ns = 0
+
+    @property
+    def cannot_stall(self) -> bool:
+        """Whether no copy into a buffer ever waits for a disk, and no copied byte dies with the process."""
+        return False
 
     def check(self) -> None:
         """Raise ``ConfigError`` if the machine does not have the memory for the pool now."""
@@ -72,9 +106,9 @@ class WriteBufferPool:
         begin_ns = self._clock.monotonic_ns()
         buffers: list[WriteBuffer] = []
         locked = 0
-        for _ in range(self.size):
-            array = np.frombuffer(mmap.mmap(-1, self.buffer_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
-            buffers.append(WriteBuffer(array))
+        for number in range(self.size):
+            buffer, array = self._make(number)
+            buffers.append(buffer)
             if not self.lock_error:
                 try:
                     self._memory.lock(array)
@@ -101,6 +135,33 @@ class WriteBufferPool:
                 buffer_bytes=self.buffer_bytes,
                 duration_ms=duration_ms,
             )
+
+    def _make(self, number: int) -> tuple[WriteBuffer, NDArray[np.uint8]]:
+        """Return a new buffer, and all of its memory, to be locked."""
+        array = np.frombuffer(mmap.mmap(-1, self.buffer_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
+        return WriteBuffer(array), array
+
+    def continue_at(self, offset: int) -> None:
+        """Note, before the first append, where the log ends."""
+
+    def bind(self, buffer: WriteBuffer, offset: int) -> None:
+        """Note, before its first byte is stored, that a borrowed buffer takes the log from ``offset`` on. Under the
+        append lock.
+        """
+
+    def unbind(self, buffers: list[WriteBuffer]) -> None:
+        """Take back the buffers bound last, oldest first: nothing that was stored in them counts. Under the append
+        lock.
+        """
+        for buffer in buffers:
+            self.give_back(buffer)
+
+    def committed(self, offset: int) -> None:
+        """Note that the log's files have all bytes below ``offset``. Under the commit lock."""
+
+    def release(self, buffer: WriteBuffer) -> None:
+        """Take back a buffer whose bytes are in the log's file. Under the commit lock, in the order of the log."""
+        self.give_back(buffer)
 
     def borrow(self) -> WriteBuffer | None:
         """Return a free buffer, or None."""
@@ -129,8 +190,10 @@ class WriteBufferPool:
             self.available = len(self._free)
             assert self.available <= self.size
 
-    def close(self) -> None:
-        """Drop the buffers: their memory is freed with their last user."""
+    def close(self, *, is_empty: bool = True) -> None:
+        """Drop the buffers: their memory is freed with their last user. ``is_empty``: the log's files have all that
+        was stored in them.
+        """
         with self._lock:
             self._free = []
             self.available = 0

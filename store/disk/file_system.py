@@ -39,6 +39,13 @@ def check_below(path: str, below: str, resolve: Callable[[str], str]) -> None:
     )
 
 
+class Words(Protocol):
+    """Words of 8 bytes in a map, each from 0 to 2^64 - 1."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+
+
 class MappedFile(Protocol):
     """A file's bytes as memory, for its whole size at the time of mapping. Every reader of the file sees stores at
     once.
@@ -60,6 +67,16 @@ class MappedFile(Protocol):
 
     def view(self) -> NDArray[np.uint8]:
         """Return a read-only array over the whole map. Reading a bad sector through it kills the process."""
+        ...
+
+    def memory(self) -> NDArray[np.uint8]:
+        """Return a writable array over the whole map, for a file in shared memory."""
+        ...
+
+    def words(self, count: int) -> Words:
+        """Return the first ``count`` words of 8 bytes, in the machine's order. A stored word is there or is not,
+        however the process dies.
+        """
         ...
 
 
@@ -134,6 +151,18 @@ class FileSystem(Protocol):
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> StoreFile:
         """Open a file; ``create`` makes it where it is missing (its directory must exist)."""
+        ...
+
+    def open_private(self, path: str, *, create: bool = False) -> StoreFile:
+        """Open a file that no other user can have written; ``create`` makes it with mode 0600, and it must not exist.
+
+        Raises ``NotPrivate`` for a symbolic link, anything but a file, a second name, another owner, or a mode that
+        lets others write.
+        """
+        ...
+
+    def make_private_dir(self, path: str) -> None:
+        """Create a directory with mode 0700; it must not exist."""
         ...
 
     def exists(self, path: str) -> bool:

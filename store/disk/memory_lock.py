@@ -18,6 +18,8 @@ from pocketmq.store.errors import StoreError
 
 MADV_WILLNEED: Final = 3  # asm-generic/mman-common.h
 _MEMINFO: Final = "/proc/meminfo"
+_MOUNTS: Final = "/proc/self/mounts"
+_MOUNTS_BYTES_MAX: Final = 1 << 20
 _CGROUP: Final = "/sys/fs/cgroup/memory."
 _LINUX: Final = sys.platform == "linux"
 
@@ -94,3 +96,19 @@ def _available(meminfo: str) -> int | None:
         if name == "MemAvailable" and value.split()[0].isdecimal():
             return int(value.split()[0]) * 1024
     return None
+
+
+def is_shared_memory(file_system: FileSystem, path: str) -> bool:
+    """Return whether ``path`` is on a file system in memory, whose pages no disk can hold back."""
+    try:
+        mounts = file_system.open(_MOUNTS, writable=False).read(0, _MOUNTS_BYTES_MAX).decode("utf-8", "replace")
+    except (FileNotFoundError, StoreError):
+        return False
+    found = ("", "")
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 2:
+            point = fields[1].rstrip("/") + "/"
+            if f"{path}/".startswith(point) and len(point) >= len(found[0]):
+                found = (point, fields[2])
+    return found[1] in ("tmpfs", "ramfs")

@@ -126,6 +126,7 @@ class HaService:
         else:
             self._epoch = self._state.open_epoch(log.committed_offset)
         self._epochs = self._state.epochs
+        self._store.set_epoch(self._epoch.number)
         self._log.info(
             "epoch_opened",
             epoch=self._epoch.number,

@@ -19,6 +19,14 @@ class ReadOnlyFileSystem:
         """Open a file that exists, for reading. A write to it fails in the system."""
         return self._inner.open(path, create=False, writable=False)
 
+    def open_private(self, path: str, *, create: bool = False) -> StoreFile:
+        """Open a file that exists, for reading. A write to it fails in the system."""
+        return self._inner.open(path, create=False, writable=False)
+
+    def make_private_dir(self, path: str) -> None:
+        """Refuse."""
+        self._refuse(path)
+
     def exists(self, path: str) -> bool:
         """Return whether it exists."""
         return self._inner.exists(path)

@@ -42,6 +42,7 @@ from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.errors import StoreError
 from pocketmq.store.recovery.log_scan import LogScan, ScanResult
 from pocketmq.store.recovery.quarantine import Quarantine
+from pocketmq.store.recovery.surviving_buffers import BuffersReport
 from pocketmq.store.recovery.suspects import Queue, misplaced
 from pocketmq.store.recovery.torn_tail import end_before_torn_tail
 
@@ -76,6 +77,8 @@ class RecoveryReport:
     index_clean: bool = False
     last_group_offset: int = 0
     last_store_timestamp: int = 0
+    buffers: BuffersReport = field(default_factory=BuffersReport)
+    """What the write buffers of the last run held."""
     duration_ms: float = 0.0
 
 

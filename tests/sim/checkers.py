@@ -4,6 +4,7 @@ Lives here: ``Ledger`` (appended and acknowledged messages), ``check`` (acknowle
 nothing invented, offsets never back), ``SimStore``.
 """
 
+import posixpath
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,13 +12,14 @@ import msgspec
 
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.logs import CapturedLog
 from pocketmq.common.record import KEYS
 from pocketmq.common.record_codec import Record
 from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
-from tests.sim.crash_file_system import CrashFileSystem
+from tests.sim.crash_file_system import BOOT_ID, CrashFileSystem
 from tests.store.log_fakes import HOST, group_of, put, read_queue
 
 ROOT: Final = "/data/store"
@@ -56,9 +58,27 @@ class Ledger:
 def fresh_disk() -> CrashFileSystem:
     """Return a disk whose directory for stores is durable."""
     files = CrashFileSystem()
-    files.make_dirs("/data")
-    files.sync_dir("/")
+    for path in ("/data", "/dev/shm", posixpath.dirname(BOOT_ID)):
+        files.make_dirs(path)
+    files.open(BOOT_ID, create=True).write_at(0, b"00000001")
+    files.sync_all("/")
     return files
+
+
+class SimMemory:
+    """A machine that locks all memory, and does not say how much it has."""
+
+    def lock(self, array: object) -> None:
+        pass
+
+    def unlock(self, array: object) -> None:
+        pass
+
+    def will_need(self, array: object) -> None:
+        pass
+
+    def free_bytes(self) -> int | None:
+        return None
 
 
 def sim_config(**changes: object) -> StoreConfig:
@@ -68,6 +88,7 @@ def sim_config(**changes: object) -> StoreConfig:
         "mapped_file_size_consume_queue": 20 * 32,
         "max_hash_slot_num": 16,
         "max_index_num": 256,
+        "transient_store_pool_path": "anonymous",
     }
     return msgspec.convert(small | changes, StoreConfig)
 
@@ -84,7 +105,10 @@ class SimStore:
         self.runner = SteppedRunner()
         self._in_buffers: list[tuple[int, dict[Place, bytes]]] = []
         self.config = sim_config(**changes)
-        self.store = MessageStore(self.config, file_system=files, clock=self.clock, runner=self.runner)
+        self.log = CapturedLog()
+        self.store = MessageStore(
+            self.config, file_system=files, clock=self.clock, runner=self.runner, memory=SimMemory(), log=self.log
+        )
         self.store.store_host = HOST
         self.report = self.store.open()
         if ledger.only_kills:  # a kill tears only the last group
@@ -114,6 +138,8 @@ class SimStore:
 
         def done(status: PutStatus) -> None:
             if status is PutStatus.PUT_OK and self.store.pool is not None:
+                if self.store.pool.survives:
+                    ledger.kill_safe.update(places)
                 self._in_buffers.append((result.end_offset, places))
                 self._note_committed()
             elif status is PutStatus.PUT_OK:
@@ -136,10 +162,19 @@ class SimStore:
             self.store.log.commit()
             self._note_committed()
 
+    def _in_files(self) -> dict[Place, bytes]:
+        """Return what was promised to survive a kill, and is in the log's files."""
+        self._note_committed()
+        found = dict(self.ledger.kill_safe)
+        for _, places in self._in_buffers:
+            for place in places:
+                found.pop(place, None)
+        return found
+
     def flush(self) -> None:
         """Sync the log: earlier messages are safe from a power cut now."""
         ledger = self.ledger
-        before = dict(ledger.kill_safe)
+        before = self._in_files()
         flushed = self.store.log.flush()
         if flushed == self.store.log.committed_offset:
             ledger.power_safe.update(before)
@@ -151,7 +186,7 @@ class SimStore:
             self.step("group-commit-watch")
 
     def checkpoint(self) -> None:
-        before = dict(self.ledger.kill_safe)
+        before = self._in_files()
         self.store.checkpoint()
         self.ledger.power_safe.update(before)
 

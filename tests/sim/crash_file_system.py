@@ -19,12 +19,14 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.store.commitlog.buffer_header import HEADER_BYTES
 from pocketmq.store.disk.file_system import Bytes, check_below
-from pocketmq.store.errors import StoreError, StoreInUse, translated
+from pocketmq.store.errors import NotPrivate, StoreError, StoreInUse, translated
 from tests.sim.crash_disk import CACHE_LINE, PAGE, Directory, Inode, NameChange, Node, copy_tree, crash_states, crashed
 
 CHANGES = frozenset(
@@ -36,6 +38,7 @@ CHANGES = frozenset(
 """Operations after which a crash may find another disk; the others are ``open``, ``read``, ``list`` and ``map``."""
 
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 WORD = 8
 """Stored by one instruction: a kill finds it done or not."""
 
@@ -95,6 +98,51 @@ class CrashMap:
         view = self._inode.data.view()
         view.flags.writeable = False
         return view
+
+    def memory(self) -> NDArray[np.uint8]:
+        return cast("NDArray[np.uint8]", WatchedMemory(self, 0, self.size_bytes))
+
+    def words(self, count: int) -> "WatchedWords":
+        return WatchedWords(self)
+
+
+class WatchedMemory:
+    """A writable array over a map whose every store is an operation; reads see the bytes."""
+
+    def __init__(self, mapped: CrashMap, start: int, size: int) -> None:
+        self._mapped = mapped
+        self._start = start
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> Any:
+        start, stop, _ = part.indices(self.size)
+        if (start, stop) == (HEADER_BYTES, self.size):
+            return WatchedMemory(self._mapped, self._start + start, stop - start)
+        return self._mapped.view()[self._start + start : self._start + stop]
+
+    def __setitem__(self, part: slice, data: Any) -> None:
+        start, stop, _ = part.indices(self.size)
+        assert stop - start == len(data)
+        self._mapped.store(self._start + start, data)
+
+    def __array__(self, *_: object, **__: object) -> NDArray[np.uint8]:
+        return self._mapped.view()[self._start : self._start + self.size]
+
+
+class WatchedWords:
+    """Words of a map, each stored by an operation of its own."""
+
+    def __init__(self, mapped: CrashMap) -> None:
+        self._mapped = mapped
+
+    def __getitem__(self, index: int) -> int:
+        return int(self._mapped.view()[8 * index : 8 * index + 8].view(np.uint64)[0])
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._mapped.store(8 * index, np.array([value], np.uint64).view(np.uint8))
 
 
 class CrashFile:
@@ -188,6 +236,7 @@ class CrashFileSystem:
         self.operations: list[Operation] = []
         self.read_only = False
         self.denied: tuple[str, ...] = ()
+        self.foreign: set[str] = set()
         self.capacity_bytes: int | None = None
         self._locks: dict[str, str] = {}
         self._dead = False
@@ -266,12 +315,12 @@ class CrashFileSystem:
 
     def after_power_loss(self, choose: Callable[[int], int]) -> "CrashFileSystem":
         """Return one disk that a power cut may leave."""
-        return CrashFileSystem(crashed(self.root, choose))
+        return CrashFileSystem(rebooted(crashed(self.root, choose)))
 
     def crash_states(self, rng: random.Random, limit: int = 1000) -> "Iterator[CrashFileSystem]":
         """Yield disks that a power cut may leave; see ``crash_disk.crash_states``."""
         for root in crash_states(self.root, rng, limit):
-            yield CrashFileSystem(root)
+            yield CrashFileSystem(rebooted(root))
 
     def files(self, under: str = "/") -> list[tuple[str, Inode]]:
         """Return (path, file) of everything below a directory, sorted."""
@@ -333,6 +382,19 @@ class CrashFileSystem:
                 raise _error(errno.EISDIR, Operation("open", path))
             raise _missing(path)
         return CrashFile(self, node, path)
+
+    def open_private(self, path: str, *, create: bool = False) -> CrashFile:
+        if create and self._find(path) is not None:
+            raise _error(errno.EEXIST, Operation("open", path))
+        if path in self.foreign:
+            raise NotPrivate("file refused", why=f"{path}: it belongs to user 1001, not to 1000")
+        return self.open(path, create=create)
+
+    def make_private_dir(self, path: str) -> None:
+        if self._find(path) is not None:
+            raise _error(errno.EEXIST, Operation("make_dir", path))
+        self._parent(path)
+        self.make_dirs(path)
 
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
@@ -460,6 +522,21 @@ class CrashFileSystem:
     def free_bytes(self, path: str) -> tuple[int, int]:
         total = (1 << 40) if self.capacity_bytes is None else self.capacity_bytes
         return max(0, total - self.used_bytes()), total
+
+
+def rebooted(root: Directory) -> Directory:
+    """Empty shared memory and count the boots, where a disk has files for that; see ``checkers.fresh_disk``."""
+    node: Node = root
+    for part in BOOT_ID.strip("/").split("/"):
+        if not isinstance(node, Directory) or part not in node.names:
+            return root
+        node = node.names[part]
+    assert isinstance(node, Inode)
+    node.write(0, _array(b"%08d" % (int(node.data[:8].tobytes()) + 1)))
+    device = root.names["dev"]
+    assert isinstance(device, Directory)
+    device.names["shm"] = Directory()
+    return root
 
 
 def kill_at(change: int, rng: random.Random) -> Before:

@@ -16,6 +16,8 @@ _OFTEN = (
     *("commit", "flush", "group_commit", "group_commit", "dispatch", "dispatch"),
     *("write_queues", "checksums", "checkpoint"),
 )
+SURVIVING: dict[str, object] = {"transient_store_pool_enable": True, "transient_store_pool_path": "/dev/shm"}
+"""Write buffers that outlive the process."""
 Step = Callable[[SimStore], None]
 
 STEPS: dict[str, Step] = {
@@ -120,6 +122,8 @@ def random_life(seed: int) -> Outcome:
     }
     if changes["append_mode"] == "mapped" and changes["flush_disk_type"] == "ASYNC_FLUSH" and rng.random() < 0.3:
         changes |= {"transient_store_pool_enable": True, "transient_store_pool_size": 3}
+        if rng.random() < 0.6:
+            changes |= SURVIVING | {"transient_store_pool_buffer_size": rng.choice((0, 4096, 8192))}
     outcome = Outcome()
     ledger, clock = Ledger(), ManualClock()
     files = fresh_disk()

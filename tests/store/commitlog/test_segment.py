@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.events import NullLog
 from pocketmq.store.commitlog.segment import GIL_HELD_COPY_BYTES_MAX, HEAD_BYTES, WRITTEN_WHOLE_BYTES_MAX, Segment
-from pocketmq.store.commitlog.write_buffer_pool import WriteBuffer
+from pocketmq.store.commitlog.windows import Windows
+from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
 from pocketmq.store.config import PAGE_BYTES
 from pocketmq.store.disk.file_system import Bytes, FileSystem
+from pocketmq.store.disk.memory_lock import OsMemory
 from pocketmq.store.disk.os_file_system import OsFile, OsFileSystem, OsMappedFile
 from pocketmq.store.errors import DiskError, StoreFull, StoreReadOnly, translated
 from tests.store.commitlog import held_page
@@ -119,11 +123,20 @@ def test_a_write_that_fails_is_the_disks_error_in_mapped_mode_too(
     assert not any((tmp_path / "segment").read_bytes()[:HEAD_BYTES])
 
 
+def buffered() -> Windows:
+    """Return a write buffer of the segment's size."""
+    pool = WriteBufferPool(1, SEGMENT_BYTES, OsMemory(OsFileSystem()), ManualClock(), NullLog())
+    pool.open()
+    buffer = pool.borrow()
+    assert buffer is not None
+    return Windows(pool, buffer, SEGMENT_BYTES)
+
+
 def test_a_buffer_is_filled_without_a_touch_of_the_file(tmp_path: Path) -> None:
     """The buffer is memory of the process; ``commit`` writes it."""
     files = TellingFileSystem()
     segment = segment_on(files, tmp_path)
-    segment.open(mapped=True, buffer=WriteBuffer(np.zeros(SEGMENT_BYTES, np.uint8)))
+    segment.open(mapped=True, windows=buffered())
     position = 0
     for length in EDGES:
         segment.store(position, noise(length))
