@@ -19,6 +19,7 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import Bytes
 from pocketmq.store.disk.os_file_system import OsFile, OsFileLock, OsFileSystem, OsMappedFile
 from pocketmq.store.message_store import MessageStore
+from pocketmq.store.opening import OpenPlan
 
 HOST = bytes([127, 0, 0, 1, 0, 0, 42, 159])
 SEGMENT_BYTES = 8192
@@ -84,7 +85,14 @@ class Stepped:
     errors_to: CapturedLog | None = None
     """Takes the store's trouble with the disk; None: ``log`` does."""
 
-    def __init__(self, root: Path, file_system: OsFileSystem | None = None, **changes: object) -> None:
+    def __init__(
+        self,
+        root: Path,
+        file_system: OsFileSystem | None = None,
+        *,
+        plan: OpenPlan | None = None,
+        **changes: object,
+    ) -> None:
         self.root = root
         self.clock = ManualClock()
         self.runner = SteppedRunner()
@@ -98,7 +106,7 @@ class Stepped:
             error_log=self.errors_to,
         )
         self.store.store_host = HOST
-        self.report = self.store.open()
+        self.report = self.store.open(plan=OpenPlan if plan is None else lambda: plan)
 
     def append(self, *texts: bytes, topic: str = "T", queue_id: int = 0) -> int:
         """Append one group, let the woken workers take their steps; return the group's end."""

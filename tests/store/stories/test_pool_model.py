@@ -76,9 +76,14 @@ def files_after(root: Path, steps: Steps, **changes: object) -> dict[str, list[b
 
 
 @pytest.mark.slow
-@given(STEPS, st.integers(1, 5), st.sampled_from(["mapped", "written"]))
+@given(STEPS, st.integers(1, 5), st.sampled_from(["mapped", "written"]), st.booleans(), st.sampled_from([0, 4096]))
 def test_a_pool_gives_the_same_files(
-    tmp_path_factory: pytest.TempPathFactory, steps: Steps, size: int, append_mode: str
+    tmp_path_factory: pytest.TempPathFactory,
+    steps: Steps,
+    size: int,
+    append_mode: str,
+    survives: bool,
+    buffer_bytes: int,
 ) -> None:
     """Any groups, any times of commit, flush, checkpoint and restart, any size: byte for byte as without a pool."""
     plain = files_after(tmp_path_factory.mktemp("plain"), steps)
@@ -88,6 +93,8 @@ def test_a_pool_gives_the_same_files(
         transient_store_pool_enable=True,
         transient_store_pool_size=size,
         append_mode=append_mode,
+        transient_store_pool_path=str(tmp_path_factory.mktemp("shm")) if survives else "anonymous",
+        transient_store_pool_buffer_size=buffer_bytes,
     )
     assert pooled == plain
 
