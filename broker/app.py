@@ -460,9 +460,7 @@ class BrokerApp:
             cluster=self.config.broker_cluster_name,
             message_bytes_max=self.store_config.max_message_size,
             broker=self.config.broker_name,
-            flush="WRITE_BUFFER"
-            if self._role.store_config.transient_store_pool_enable
-            else self.store_config.flush_disk_type,
+            flush="WRITE_BUFFER" if self._dies_with_the_process else self.store_config.flush_disk_type,
             replication=self._role.store_config.broker_role,
             in_sync_replicas=self.store_config.in_sync_replicas,
             transactions=1,
@@ -470,6 +468,15 @@ class BrokerApp:
             trace_on=self.config.trace_on,
             region=self.config.region_id,
         )
+
+    @property
+    def _dies_with_the_process(self) -> bool:
+        """Whether acknowledged messages may be only in this process's own memory."""
+        running = self._running
+        pool = None if running is None else running.store.pool
+        if pool is not None:
+            return not pool.survives
+        return self._role.store_config.transient_store_pool_enable and not self._role.store_config.pool_survives
 
     def _connection_closed(self, connection: Connection) -> None:
         running = self._running
@@ -550,7 +557,7 @@ def _report_overdue_stop(store: MessageStore, stopping_thread: str, log: EventLo
     """Log what a process that does not end waits for: a stalled disk has no time limit."""
     only_in_memory = store.log.appended_offset - store.log.committed_offset
     hint = "wait for the disk, or send the signal again to end at once; the next start recovers the store"
-    if only_in_memory:
+    if only_in_memory and not (store.pool is not None and store.pool.survives):
         hint += f", without the {only_in_memory} acknowledged bytes that are only in write buffers"
     log.error(
         "stop_overdue",

@@ -104,6 +104,10 @@ class PoolTelemetry(msgspec.Struct, frozen=True, kw_only=True):
     locked: bool = False
     deficient: bool = False
     uncommitted_bytes: int = 0
+    survives: bool = False
+    """The buffers outlive the process."""
+    cannot_stall: bool = False
+    """They also are in memory and locked: no disk can hold an append back."""
 
 
 class FlushTelemetry(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,11 +44,16 @@ def index_numbers(text: str) -> tuple[int, int] | None:
     return int(slots), int(entries)
 
 
-def open_store(directory: str, numbers: str = "") -> "StoreReader":
-    """Open a store for reading only."""
+def open_store(directory: str, numbers: str = "", *, warns: bool = True) -> "StoreReader":
+    """Open a store for reading only. ``warns``: say on standard error that write buffers hold more than its log."""
+    from pocketmq.store.offline.buffers import buffers_left
     from pocketmq.store.offline.reader import StoreReader
 
-    return StoreReader.open(directory, pause=_pause, index_numbers=index_numbers(numbers))
+    reader = StoreReader.open(directory, pause=_pause, index_numbers=index_numbers(numbers))
+    buffers = buffers_left(reader.file_system, reader.paths) if warns else None
+    if buffers is not None:
+        print(f"warning: {buffers.text}", file=sys.stderr)
+    return reader
 
 
 def _pause() -> None:

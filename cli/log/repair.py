@@ -45,7 +45,7 @@ def _show(directory: str, numbers: str, as_json: bool) -> None:
     from pocketmq.store.offline.repair import plan_repair
     from pocketmq.store.offline.verify import verify
 
-    reader = open_store(directory, numbers)
+    reader = open_store(directory, numbers, warns=False)
     held = locked_by_broker(reader.paths.lock)
     if held is False:
         reader.layout.is_open = False  # no process writes: an unfinished record stays unfinished

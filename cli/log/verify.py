@@ -41,7 +41,7 @@ def verify(
 
     if log_only and full:
         raise typer.BadParameter("--log-only and --full exclude each other")
-    reader = open_store(directory, index_numbers)
+    reader = open_store(directory, index_numbers, warns=False)
     if no_checksums:
         layout = reader.layout
         reader = StoreReader(reader.file_system, layout, use_checksums=False, index_numbers=reader.index_numbers)

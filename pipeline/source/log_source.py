@@ -21,6 +21,7 @@ from pocketmq.pipeline.errors import DataLost
 from pocketmq.pipeline.options import Options
 from pocketmq.pipeline.source.columns import check_schema, default_schema
 from pocketmq.pipeline.source.pushdown import Wanted, wanted_by
+from pocketmq.store.offline.buffers import buffers_left
 from pocketmq.store.offline.log_walk import Finding, LogRange
 from pocketmq.store.offline.reader import StoreReader
 
@@ -95,6 +96,9 @@ class LogReader(DataSourceReader):
         """Cut the log into parts. Raises ``NotAStore``, ``EmptyStore``."""
         reader = StoreReader.open(self._path)
         try:
+            buffers = buffers_left(reader.file_system, reader.paths)
+            if buffers is not None and buffers.kind != "running":
+                self._report_buffers(buffers.text)
             missing = reader.layout.missing  # files between others, which no task reads
             if missing:
                 size = sum(end - start for start, end in missing)
@@ -140,6 +144,11 @@ class LogReader(DataSourceReader):
         if wanted.offset_low > 0 or wanted.offset_high < (1 << 62):
             keep &= (columns.queue_offsets >= wanted.offset_low) & (columns.queue_offsets < wanted.offset_high)
         return columns if keep.all() else columns.take(np.flatnonzero(keep))
+
+    def _report_buffers(self, text: str) -> None:
+        if self._fails:
+            raise DataLost("the log is not complete", why=text, hint="start the broker once, or set failOnDamage=false")
+        print(f"pocketmq-log: {text}", file=sys.stderr, flush=True)
 
     def _report_damage(self, text: str) -> None:
         if self._fails:

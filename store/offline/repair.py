@@ -35,6 +35,7 @@ from pocketmq.store.disk.file_system import FileLock, FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.disk.queue_paths import queue_directory, queue_error, queues_directory
 from pocketmq.store.errors import StoreError
+from pocketmq.store.offline.buffers import buffers_left
 from pocketmq.store.offline.errors import RepairRefused
 from pocketmq.store.offline.files import copy_file, copy_range, data_bytes, require_space
 from pocketmq.store.offline.index_files import ROCKETMQ_ENTRIES, ROCKETMQ_SLOTS, geometry
@@ -221,6 +222,10 @@ class Repair:
 
     def _run(self, lock: FileLock) -> RepairResult:
         reader = self._open()
+        buffers = buffers_left(self._files, reader.paths)
+        if buffers is not None and buffers.kind == "held":
+            reader.close()
+            raise RepairRefused("repair refused", why=buffers.text, hint="then repair it, if that is still necessary")
         try:
             report = self._verify(reader, "verify")
             plan = plan_repair(reader, report)

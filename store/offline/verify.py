@@ -19,6 +19,7 @@ from pocketmq.store.checkpoint import CHECKPOINT_BYTES, Positions
 from pocketmq.store.consumequeue.deleted_topics import decode_deleted
 from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, queue_error, topic_error
 from pocketmq.store.errors import StoreError
+from pocketmq.store.offline.buffers import buffers_left
 from pocketmq.store.offline.index_check import IndexCheck
 from pocketmq.store.offline.log_walk import Finding, LogChunk
 from pocketmq.store.offline.queue_check import QueueCheck, topics_of
@@ -230,6 +231,9 @@ def deleted_topics(reader: StoreReader) -> dict[str, int]:
 
 def _layout_problems(reader: StoreReader, report: VerifyReport) -> None:
     layout = reader.layout
+    buffers = buffers_left(reader.file_system, reader.paths)
+    if buffers is not None:
+        (report.problems if buffers.kind == "held" else report.notes).append(buffers.text)
     report.problems += layout.strange[:_PROBLEMS_MAX]
     for segment in layout.segments[:_PROBLEMS_MAX]:
         if segment.have_bytes < segment.end_offset - segment.base_offset:

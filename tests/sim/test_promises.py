@@ -11,12 +11,14 @@ from pocketmq.store.append_result import PutStatus
 from pocketmq.store.errors import StoreError
 from tests.sim.checkers import Ledger, SimStore, fresh_disk, read_all
 from tests.sim.crash_file_system import CrashFileSystem, Fault, Operation
+from tests.sim.schedules import SURVIVING
 from tests.store.log_fakes import group_of, put
 
 MODES: dict[str, dict[str, Any]] = {
     "sync": {"flush_disk_type": "SYNC_FLUSH"},
     "async": {},
     "pool": {"transient_store_pool_enable": True, "transient_store_pool_size": 3},
+    "surviving": SURVIVING | {"transient_store_pool_size": 3},
 }
 BODY = b"acknowledged"
 
@@ -97,6 +99,20 @@ def test_a_pool_survives_a_kill_after_its_commit() -> None:
     assert promise.after_kill()
     assert promise.after_power_loss() == {True, False}
     promise.sim.store.log.flush()
+    assert promise.after_power_loss() == {True}
+
+
+def test_surviving_buffers_survive_a_kill_at_once() -> None:
+    """Acknowledged in shared memory: a kill loses nothing, at any time; a power loss takes it until the flush."""
+    promise = Promise("surviving")
+    assert promise.told == [PutStatus.PUT_OK]
+    assert promise.after_kill()
+    assert promise.after_power_loss() == {False}
+    promise.sim.step("commit-log")
+    assert promise.after_kill()
+    assert promise.after_power_loss() == {True, False}
+    promise.sim.store.log.flush()
+    assert promise.after_kill()
     assert promise.after_power_loss() == {True}
 
 

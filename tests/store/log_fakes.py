@@ -89,10 +89,11 @@ class Stepped:
         self,
         root: Path,
         file_system: OsFileSystem | None = None,
-        *,
-        plan: OpenPlan | None = None,
         **changes: object,
     ) -> None:
+        """``plan``, among the changes: what ``open`` gets."""
+        plan = changes.pop("plan", None)
+        assert plan is None or isinstance(plan, OpenPlan)
         self.root = root
         self.clock = ManualClock()
         self.runner = SteppedRunner()

@@ -149,7 +149,7 @@ def _append(measured: DiskMeasurements, config: StoreConfig) -> Iterator[Meaning
             )
         else:
             text += "The write-buffer pool would not help while nothing else uses this disk."
-        text += " It costs memory, and uncommitted messages are lost when the process dies."
+        text += " It costs memory, and uncommitted messages are lost when the machine dies."
         yield Meaning(Severity.WARNING if stalls else Severity.NOTE, "write-buffer pool", text)
     if mapped is not None and written is not None and mapped.p50_ms > 0 and written.p50_ms > 0:
         quicker, ratio = ("mapped", written.p50_ms / mapped.p50_ms)

@@ -53,8 +53,8 @@ def pool_advice(metrics: BrokerMetrics) -> tuple[Advice, ...]:
     return metrics.advice(
         "transient_store_pool_enable",
         "true",
-        f"{gib:.1f} GiB of locked memory; only with ASYNC_FLUSH; uncommitted messages in the buffers (about 200 ms) "
-        "are lost when the process dies",
+        f"{gib:.1f} GiB of locked memory in /dev/shm; only with ASYNC_FLUSH; uncommitted messages in the buffers "
+        "(about 200 ms) are lost when the machine dies or the container is replaced",
     )
 
 

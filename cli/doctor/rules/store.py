@@ -48,6 +48,11 @@ def free_buffers(metrics: BrokerMetrics) -> tuple[int, int] | None:
     return free, metrics.settings.number("transient_store_pool_size") or 0
 
 
+def pool_path(metrics: BrokerMetrics) -> str:
+    """Return where the write buffers are, as the broker's settings say."""
+    return clean(metrics.settings.text("transient_store_pool_path") or "") or "unknown"
+
+
 def _pool(metrics: BrokerMetrics) -> Iterator[Finding]:
     buffers = free_buffers(metrics)
     if buffers is None:
@@ -91,16 +96,38 @@ def _pool(metrics: BrokerMetrics) -> Iterator[Finding]:
             evidence=(f"{pool.size} buffers, locked: no",),
             cause="The machine does not permit the lock, so the kernel may swap a buffer out, and an append then waits "
             "for the disk, which the pool is meant to prevent.",
-            cure="Raise the limit of locked memory (ulimit -l, LimitMEMLOCK= in the service) or give CAP_IPC_LOCK; "
-            "disable swap.",
+            cure="Raise the limit of locked memory (ulimit -l, LimitMEMLOCK= in the service, docker run --ulimit "
+            "memlock=-1) or give CAP_IPC_LOCK; disable swap.",
         )
+    elif pool is not None and pool.survives and not pool.cannot_stall:
+        yield warning(
+            key="pool-on-disk",
+            area=Area.POOL,
+            title="the write buffers are files on a disk, not in shared memory",
+            evidence=(f"store.transient_store_pool_path: {pool_path(metrics)}",),
+            cause="Their pages are written back like those of the log, so a slow disk holds appends back.",
+            cure="Set store.transient_store_pool_path to a directory on a tmpfs, as /dev/shm.",
+        )
+    survives = pool is not None and pool.survives
     yield note(
         key="pool-price",
         area=Area.POOL,
-        title="the pool is on: messages in the buffers are lost when the process dies",
+        title="the pool is on: messages in the buffers are lost when the machine dies, or with its shared memory"
+        if survives
+        else "the pool is on: messages in the buffers are lost when the process dies",
         evidence=(f"{waiting} (acknowledged, not in the file)",),
-        cause="An append ends in memory; the commit thread writes it to the file up to 200 ms later.",
-        cure="Keep it if that loss is acceptable; SYNC_FLUSH without the pool if it is not.",
+        cause="An append ends in memory; the commit thread writes it to the file up to 200 ms later."
+        + (
+            " After the death of the process the next start does that; but a new container has a new /dev/shm, and a "
+            "restart of the machine an empty one."
+            if survives
+            else ""
+        ),
+        cure="Keep it if that loss is acceptable, and let containers share one /dev/shm (docker run --ipc=host, or a "
+        "tmpfs of the host as volume); SYNC_FLUSH without the pool if it is not."
+        if survives
+        else "Set store.transient_store_pool_path to /dev/shm, so that the buffers survive the process; SYNC_FLUSH "
+        "without the pool if no loss is acceptable.",
         settings=metrics.advice("commit_interval_commit_log", "smaller", "more, smaller writes"),
         reference="pocketmq scenario pool-loss",
     )

@@ -30,11 +30,15 @@ CURE: Final = (
     "second broker with SYSTEM_BUSY in the retry codes"
 )
 PRICE: Final = (
-    "the pool loses what is not committed when the process dies (see pool-loss) and takes transient_store_pool_size "
+    "the pool loses what is not committed when the machine dies (see pool-loss) and takes transient_store_pool_size "
     "segments of locked memory; a second broker is a second machine"
 )
 BUSY_KEY: Final = "store.os_page_cache_busy_timeout_mills"
-POOL: Final[Settings] = {"store.transient_store_pool_enable": "true", "store.transient_store_pool_size": "5"}
+POOL: Final[Settings] = {
+    "store.transient_store_pool_enable": "true",
+    "store.transient_store_pool_size": "5",
+    "store.transient_store_pool_buffer_size": str(8 << 20),  # 40 MiB: a container's shared memory often has 64
+}
 PCBUSY: Final = "[PCBUSY_CLEAN_QUEUE]"
 REJECT: Final = "[REJECTREQUEST]"
 SWEPT: Final = "[TIMEOUT_CLEAN_QUEUE]"

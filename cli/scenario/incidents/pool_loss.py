@@ -1,6 +1,6 @@
-"""``kill -9`` under load, with the write-buffer pool and without: the price of the pool.
+"""``kill -9`` under load, with both kinds of the write-buffer pool and without: the price of RocketMQ's kind.
 
-Lives here: the three runs and the kill.
+Lives here: the four runs and the kill.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from pocketmq.cli.scenario.harness.phase import (
     Measured,
     Plan,
     Progress,
+    Settings,
     expect,
     none,
     run_plans,
@@ -24,11 +25,15 @@ from pocketmq.cli.scenario.incidents.pcbusy import POOL
 from pocketmq.cli.scenario.report.report import Check, Phase
 from pocketmq.client.admin.admin import Admin
 
-CURE: Final = "no write-buffer pool for messages that must survive the process: the page cache survives kill -9"
-PRICE: Final = (
-    "without the pool appends meet the page cache again (see pcbusy); and neither survives a power loss: that takes "
-    "SYNC_FLUSH"
+CURE: Final = (
+    "buffers that survive the process (store.transient_store_pool_path, the default): the next start writes them to "
+    "the log; or no pool: the page cache survives kill -9"
 )
+PRICE: Final = (
+    "the buffers are in shared memory, which a new container does not have; without the pool appends meet the page "
+    "cache again (see pcbusy); and none survives a power loss: that takes SYNC_FLUSH"
+)
+ANONYMOUS: Final[Settings] = {**POOL, "store.transient_store_pool_path": "anonymous"}
 SLOW_MS: Final = 700
 """How long a commit writes on the slow disk: until then an acknowledged message is in memory only."""
 INTERVAL_MS: Final = 200
@@ -38,7 +43,7 @@ SLACK_MS: Final = 300
 
 
 async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
-    """Run all three."""
+    """Run all four."""
     return await run_plans(cluster, plans(quick), progress, _killed)
 
 
@@ -48,21 +53,29 @@ def plans(quick: bool) -> list[Plan]:
     run = partial(Plan, load=Load(rate=500, seconds=1.5 if quick else 4))
     return [
         run(
-            "pool, slow commits",
+            "anonymous pool, slow commits",
             "fault",
             f"a commit takes {SLOW_MS} ms: messages acknowledged since the last one die with the process",
             switches=switches((0, [{**COMMITS, "delay_ms": SLOW_MS}])),
             checks=(partial(_lost, 1), partial(_lost_within, 2 * SLOW_MS + within_ms)),
-            brokers=(POOL,),
+            brokers=(ANONYMOUS,),
             acknowledged_may_be_lost=True,
         ),
         run(
-            "pool, healthy disk",
+            "anonymous pool, healthy disk",
             "fault",
             f"commits every {INTERVAL_MS} ms or sooner: little is lost, sometimes nothing, but there is no guarantee",
             checks=(partial(_lost, 0), partial(_lost_within, within_ms)),
-            brokers=(POOL,),
+            brokers=(ANONYMOUS,),
             acknowledged_may_be_lost=True,
+        ),
+        run(
+            "surviving pool, slow commits",
+            "cure",
+            "the same kill: the next start finds the buffers in shared memory and writes them to the log",
+            switches=switches((0, [{**COMMITS, "delay_ms": SLOW_MS}])),
+            checks=(none("no send fails before the kill", lambda measured: len(measured.failed)),),
+            brokers=(POOL,),
         ),
         run(
             "no pool",

@@ -293,12 +293,24 @@ def test_a_slow_stage_is_found_before_anything_is_refused(given_stage: object, k
         (PoolTelemetry(size=5, available=0, locked=True), {"pool-deficient"}),
         (PoolTelemetry(size=5, available=1, locked=True, deficient=True), {"pool-deficient"}),
         (PoolTelemetry(size=5, available=5, locked=False), {"pool-not-locked"}),
+        (PoolTelemetry(size=5, available=5, locked=False, survives=True), {"pool-not-locked"}),
+        (PoolTelemetry(size=5, available=5, locked=True, survives=True), {"pool-on-disk"}),
+        (PoolTelemetry(size=5, available=5, locked=True, survives=True, cannot_stall=True), set()),
     ],
 )
 def test_the_pool_warns_below_40_percent_and_fails_at_none(pool: PoolTelemetry, expected: set[str]) -> None:
     """The cost of the pool is a note whenever it is on."""
     found = found_by(telemetry(pool=pool), {"transientStorePoolEnable": "true"})
     assert found == expected | {"pool-price"}
+
+
+@pytest.mark.parametrize(("survives", "words"), [(True, "when the machine dies"), (False, "when the process dies")])
+def test_the_price_of_the_pool_depends_on_its_kind(survives: bool, words: str) -> None:
+    """What survives the process does not survive a container of its own shared memory."""
+    told = telemetry(pool=PoolTelemetry(size=5, available=5, locked=True, survives=survives))
+    found = the(diagnose(snapshot(told), settings(transientStorePoolEnable="true")), "pool-price")
+    assert words in found.title
+    assert ("container" in found.cure) == survives
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 from pocketmq.client import Message, Producer
 from pocketmq.pipeline.errors import DataLost, OptionIllegal
 from pocketmq.pipeline.source.log_source import LogReader, PocketMQLogSource
+from pocketmq.store.offline.buffers import BuffersLeft
 from pocketmq.store.offline.errors import NotAStore
 from pocketmq.testing import PocketBroker
 
@@ -97,6 +98,18 @@ def test_damage_is_skipped_and_counted(as_rocketmq: Path, capfd: pytest.CaptureF
     assert "body CRC differs" in printed
     with pytest.raises(DataLost, match="the log is damaged: 2 damaged ranges"):
         numbers(reader(as_rocketmq, failOnDamage="true"))
+
+
+def test_messages_that_are_only_in_write_buffers_are_told(
+    as_rocketmq: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dead broker's buffers hold more than its log; or an error, if that is wanted."""
+    left = BuffersLeft("held", "up to 98 bytes of the log are in write buffers")
+    monkeypatch.setattr("pocketmq.pipeline.source.log_source.buffers_left", lambda files, paths: left)
+    reader(as_rocketmq).partitions()
+    assert "pocketmq-log: up to 98 bytes" in capfd.readouterr().err
+    with pytest.raises(DataLost, match="the log is not complete"):
+        reader(as_rocketmq, failOnDamage="true").partitions()
 
 
 def test_a_file_that_is_missing_is_reported(as_rocketmq: Path, capfd: pytest.CaptureFixture[str]) -> None:
