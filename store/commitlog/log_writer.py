@@ -131,7 +131,7 @@ class LogWriter:
                     self._store_through(segment, at, part)
                 at += len(part)
         except StoreError:
-            segment.retreat(position)
+            segment.retreat(start - segment.base_offset)
             self.leave_nothing(segment, start, sum(map(len, parts)))
             raise
 

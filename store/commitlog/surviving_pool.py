@@ -1,4 +1,4 @@
-"""Write buffers that outlive the process: named files in shared memory (ADR 0011).
+"""Write buffers that outlive the process: named files in shared memory (ADR 0012).
 
 Lives here: ``SurvivingPool``: makes the files of a run, reserves and locks them; binds a buffer to the bytes of the log
 that it takes, releases it once the log's file has them; removes the files once the log has everything. What the next

@@ -1,7 +1,7 @@
 """What a dead process has left in its surviving write buffers, before the log is verified.
 
 Lives here: ``look`` finds out, and changes nothing; ``SurvivingBuffers.recover`` writes what the log does not have to
-its files, copies what it must not have to ``pocketmq/quarantine``, and removes the buffers. ADR 0011 has the table of
+its files, copies what it must not have to ``pocketmq/quarantine``, and removes the buffers. ADR 0012 has the table of
 decisions for every moment of death.
 
 Nothing reaches the log that is not certainly the next bytes of this log: the store's record names the run; the machine
