@@ -323,6 +323,8 @@ class BrokerApp:
         self._running = None
         self._observation.stopping()
         server.short_path = None
+        if running.short_path is not None and running.short_path.here is not None:
+            running.short_path.here.stop()
         admission.close()
         running.fast_failure.stop()
         self.refusals.log_left_out(all_of_them=True)

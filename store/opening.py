@@ -125,7 +125,7 @@ def _start_workers(components: StoreComponents, end: int) -> None:
     log.on_appended = dispatcher.feed
     log.on_committed = [components.flush.committed]
     if components.commit is not None:
-        log.on_committed.append(dispatcher.committed)
+        log.on_committed += [components.short.hand_on, dispatcher.committed]
         log.on_buffered = components.commit.appended
         components.commit.start(runner)
     components.queues.start()

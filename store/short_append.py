@@ -26,6 +26,7 @@ from pocketmq.common.record import BLANK_BYTES_MIN
 from pocketmq.common.record_group import UNIQ_KEY_BYTES, GroupSection
 from pocketmq.store.commitlog.commit_log import CommitLog
 from pocketmq.store.commitlog.group_feed import LogColumns
+from pocketmq.store.commitlog.windows import NoWindow
 from pocketmq.store.consumequeue.consume_queue import ConsumeQueue
 from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.errors import StoreError
@@ -100,7 +101,9 @@ class ShortAppend:
         self._has_buffers = has_buffers
         self._shown: list[_Row] = []
         """Rows whose queue entries are put; the index lacks them."""
-        self._shown_count = 0
+        self._hidden: list[_Row] = []
+        """Later rows that neither queues nor index have."""
+        self._count = 0
         self._sum = self._sum_start = 0  # CRC and start of the bytes that have no checksum entry yet
         self._sum_end = -1  # their end; -1: there are none
         log.before_wide = self._hand_on_locked
@@ -108,7 +111,7 @@ class ShortAppend:
     @property
     def waiting(self) -> int:
         """Rows that wait for ``hand_on``."""
-        return self._shown_count
+        return self._count
 
     def append(self, frames: Sequence[ShortFrame], now_ns: int) -> tuple[int, int, int]:
         """Append the first of ``frames``, as many as can be placed; return their number, and when the append lock was
@@ -133,6 +136,26 @@ class ShortAppend:
             else:
                 log.on_buffered()
         return taken, entered_ns, now_ns
+
+    def append_now(self, frame: ShortFrame, now_ns: int) -> int:
+        """Append one frame into the write buffer, if that needs no waiting; return when it was done, 0: it was not.
+
+        For the event loop, where the store's appends cannot stall.
+        """
+        log, lock = self._log, self._lock
+        if not lock.try_enter_at(now_ns):
+            return 0
+        try:
+            segment = log.writer.active
+            position = 0 if segment is None else log.appended_offset - segment.base_offset
+            is_near = segment is not None and segment.is_in_memory(position, frame.size_bytes)
+            taken = self._append_locked((frame,)) if is_near else 0
+        finally:
+            now_ns = self._monotonic_ns()
+            lock.leave_at(now_ns)
+        if taken and log.on_buffered is not None:
+            log.on_buffered()
+        return now_ns if taken else 0
 
     def _append_locked(self, frames: Sequence[ShortFrame]) -> int:
         log, writer, offsets = self._log, self._writer, self._offsets
@@ -175,8 +198,10 @@ class ShortAppend:
         data = frames[0].buffer if taken == 1 else b"".join([frame.buffer for frame in frames[:taken]])
         try:
             segment.store(start - segment.base_offset, data)
-        except StoreError:  # the wide way meets the error again and words it
-            writer.leave_nothing(segment, start, position - start)
+        except (StoreError, NoWindow) as error:  # the wide way meets it again: it words it, or writes to the file
+            segment.retreat(start - segment.base_offset)
+            if isinstance(error, StoreError):
+                writer.leave_nothing(segment, start, position - start)
             for frame in reversed(frames[:taken]):
                 for (section, _), (queue_offset, _) in zip(frame.parts, frame.places, strict=True):
                     offsets[section.key] = min(queue_offset, offsets[section.key])
@@ -194,14 +219,17 @@ class ShortAppend:
         self._sum_end = position
         # Under the lock, so that the order of the rows is that of the log. The dispatcher's own lock is only tried:
         # while it is taken, or the bytes are not committed, the dispatcher gets the rows and finds its own time.
-        if self._dispatcher.show(start, position, rows, count):
+        # Rows in a write buffer wait for their commit, which hands them on.
+        self._count += count
+        if self._has_buffers and log.committed_offset < position:
+            self._hidden += rows
+        elif not self._hidden and self._dispatcher.show(start, position, rows, count):
             self._shown += rows
-            self._shown_count += count
-            if self._shown_count >= ROWS_MAX:
-                self._hand_on_locked()
         else:
+            self._hidden += rows
             self._hand_on_locked()
-            self._dispatcher.feed_columns(_columns_of(rows))
+        if self._count >= ROWS_MAX:
+            self._hand_on_locked()
         return taken
 
     def hand_on(self) -> None:
@@ -219,11 +247,14 @@ class ShortAppend:
         """Under the append lock: later appends must find the earlier rows handed on."""
         self._note_checksum()
         shown, self._shown = self._shown, []
+        hidden, self._hidden = self._hidden, []
+        self._count = 0
         if shown:
-            self._shown_count = 0
             self._index.put_columns(_columns_of(shown))
             queues = {row[0].queue: None for row in shown}
             self._dispatcher.notify_dispatched([(queue.topic, queue.queue_id, queue.max_offset) for queue in queues])
+        if hidden:
+            self._dispatcher.feed_columns(_columns_of(hidden))
 
 
 def _columns_of(rows: list[_Row]) -> LogColumns:

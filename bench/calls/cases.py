@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
+from bench.calls.client import PAUSE_S
 from bench.calls.control import Counted
 from bench.calls.counter import Counts
 from bench.calls.figures import Calls, Figures, Measured, per_message
@@ -87,11 +88,14 @@ class CountedClient:
 class Counting:
     """A broker, a client and a consumer that are counted; a context manager that removes all of them.
 
-    ``scale``: a factor of the number of messages of every case.
+    ``scale``: a factor of the number of messages of every case. ``pause_s``: before each message of one in flight.
+    Without a pause a thread finds some messages before it has come to rest, and statistics fold several: fewer calls,
+    but how many depends on the machine.
     """
 
-    def __init__(self, *settings: str, scale: float = 1.0) -> None:
+    def __init__(self, *settings: str, scale: float = 1.0, pause_s: float = PAUSE_S) -> None:
         self.scale = scale
+        self.pause_s = pause_s
         self._settings = [word for setting in settings for word in ("--set", setting)]
         self._stack = ExitStack()
         self._clients: dict[str, CountedClient] = {}
@@ -166,7 +170,7 @@ def _sends(counting: Counting, case: str, count: int, connections: int, in_fligh
     client = counting.client(CLIENT)
     client.do("open", f"Calls{connections}x{in_flight}", connections, QUEUES)
     try:
-        return counting.count(case, lambda some: client.do("send", some, in_flight), count, client)
+        return counting.count(case, lambda some: client.do("send", some, in_flight, counting.pause_s), count, client)
     finally:
         client.do("close")
 
@@ -207,7 +211,7 @@ def _rocketmq(form: str) -> Callable[[Counting, str], Measured]:
         sender.do("close")
         connection = RocketmqConnection(counting.broker.address, FORMS[form])
         try:
-            return counting.count(case, lambda some: connection.send(topic, BODY, some), 150)
+            return counting.count(case, lambda some: connection.send(topic, BODY, some, counting.pause_s), 150)
         finally:
             connection.close()
 

@@ -45,11 +45,13 @@ class Loads:
             await producer.start()
             self._producers.append(producer)
 
-    async def send(self, count: int, in_flight: int) -> None:
-        """Send ``count`` messages with ``in_flight`` on the way, spread over the connections."""
+    async def send(self, count: int, in_flight: int, pause_s: float) -> None:
+        """Send ``count`` messages with ``in_flight`` on the way, spread over the connections; one in flight: with a
+        pause before each.
+        """
         if in_flight == 1:
             for _ in range(count):
-                time.sleep(PAUSE_S)  # noqa: ASYNC251  (not asyncio's, whose calls would count)
+                time.sleep(pause_s)  # noqa: ASYNC251  (not asyncio's, whose calls would count)
                 await self._send_some(self._producers[0], 1)
             return
         producers = [self._producers[number % len(self._producers)] for number in range(in_flight)]

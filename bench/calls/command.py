@@ -12,6 +12,7 @@ from typing import Final
 
 from bench.calls.bounds import BOUNDS
 from bench.calls.cases import CASES, Counting
+from bench.calls.client import PAUSE_S
 from bench.calls.figures import THREADS, Measured
 from pocketmq.cli.output import print_table
 
@@ -30,6 +31,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("cases", nargs="*", metavar="CASE", choices=[[], *CASES], help="what to count; all by default")
     made.add_argument("--top", type=int, default=0, metavar="N", help="also the N functions with the most calls")
     made.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, each function included")
+    closely = "one in flight without the pause of 2 ms before each message; the bounds are about those with the pause"
+    made.add_argument("--back-to-back", action="store_true", help=closely)
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
     made.add_argument("--scale", type=float, default=1.0, metavar="X", help="a factor of the number of messages")
     return made
@@ -81,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     """Count and print."""
     options = parser().parse_args(arguments)
     found: list[Measured] = []
-    with Counting(*options.set, scale=options.scale) as counting:
+    with Counting(*options.set, scale=options.scale, pause_s=0.0 if options.back_to_back else PAUSE_S) as counting:
         for name in options.cases or CASES:
             print(f"counting: {CASES[name][0]}", file=sys.stderr, flush=True)
             found.append(CASES[name][1](counting, name))

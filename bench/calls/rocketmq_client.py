@@ -10,7 +10,6 @@ import struct
 import time
 from typing import Final
 
-from bench.calls.client import PAUSE_S
 from pocketmq.remoting.codes import RequestCode
 
 VERSION: Final = 479
@@ -86,11 +85,11 @@ class RocketmqConnection:
         self._form = form
         self._number = 0
 
-    def send(self, topic: str, body: bytes, count: int) -> None:
+    def send(self, topic: str, body: bytes, count: int, pause_s: float) -> None:
         """Send one message after the other. Raises ``RuntimeError`` for an answer that is not a success."""
         for _ in range(count):
             self._number += 1
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
             self._socket.sendall(send_frame(self._form, topic, self._number, body))
             code = answer_code(self._file.read(int.from_bytes(self._file.read(4))))
             if code:

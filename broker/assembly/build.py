@@ -46,6 +46,7 @@ from pocketmq.broker.request.default_processor import AdminProcessor
 from pocketmq.broker.request.pairs import Processors, build_request_table
 from pocketmq.broker.request.request_table import RequestTable
 from pocketmq.broker.request.request_task import Refusal, Task
+from pocketmq.broker.send.run_to_completion import RunToCompletion
 from pocketmq.broker.send.send_processor import SendProcessor
 from pocketmq.broker.send.short_path import ShortPath
 from pocketmq.broker.stats.topic_put_stats import TopicPutStats
@@ -274,6 +275,8 @@ def build(
             times,
             server.read_times,
         )
+        if store.pool is not None:
+            short_path.here = RunToCompletion(store, send_pair, environment.counters, clock, times, loop)
     pulls.use_executor(table.executor("PullMessageThread"))
     store.on_shown.append(pulls.news)
     fast_failure = FastFailure(

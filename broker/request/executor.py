@@ -151,14 +151,14 @@ class DrainExecutor:
     refused: int = field(init=False, default=0)
     """Tasks refused because the queue was full; counted on the loop."""
     _workers: list[Worker] = field(init=False, default_factory=list)
-    _busy: list[bool] = field(init=False)
+    busy: list[bool] = field(init=False)
 
     def __post_init__(self, count_max: int, size_bytes_max: int, drain: AdaptiveDrain) -> None:
         assert 1 <= self.threads <= 2
         assert self.follow_up is None or self.threads == 1
         self.adaptive = drain
         self.queue = SweepableQueue(count_max, size_bytes_max, self._wake)
-        self._busy = [False] * self.threads
+        self.busy = [False] * self.threads
 
     def offer(self, task: Task) -> bool:
         """Queue ``task``; False when the queue is full. Loop thread."""
@@ -180,14 +180,14 @@ class DrainExecutor:
         makes it run again. So no task is left behind.
         """
         for index, worker in enumerate(self._workers):
-            if not self._busy[index]:
+            if not self.busy[index]:
                 worker.wake()
                 return
         for worker in self._workers:
             worker.wake()
 
     def _step_of(self, index: int) -> Callable[[], float | None]:
-        busy, waiting = self._busy, self.queue.tasks
+        busy, waiting = self.busy, self.queue.tasks
 
         def step() -> float | None:
             busy[index] = True
@@ -280,6 +280,11 @@ class DrainExecutor:
         for task in unsettled:
             drain.refuse(task, refusal)
         self.log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
+
+    def count_served(self, requests: int) -> None:
+        """Count requests that were served outside of a drain. Any thread: nothing here switches threads between the
+        reading and the writing of the sum but a signal's handler."""
+        self.served += requests
 
     def refuse(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
         """Answer tasks that were removed from the queue. Loop or stopping thread."""

@@ -30,9 +30,11 @@ from typing import Any, Final
 from pocketmq.broker.request.executor import SETTLE_AFTER_MS, DrainExecutor
 from pocketmq.broker.request.request_task import AnswerPort, Buffers, Refusal, Task
 from pocketmq.broker.send.native_append import NativeSend
+from pocketmq.broker.send.run_to_completion import RunToCompletion
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.send.send_processor import SendProcessor
 from pocketmq.broker.send.send_times import PutTiming, SendTimes
+from pocketmq.broker.send.short_answer import answer_of
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stage_times import SEND_PAIR, STAGE_COUNT, RequestTiming, Stage
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -48,22 +50,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import HeaderIllegal, WrongDirection
 from pocketmq.remoting.frame import MSGPACK, Frame
-from pocketmq.remoting.short_frames import (
-    ANSWER_HEAD,
-    ANSWER_ONE,
-    ANSWER_SECTION,
-    HEAD_A,
-    HEAD_B,
-    HEAD_C,
-    OPAQUE_MAX,
-    REQUEST_HEAD,
-    REQUEST_LEAD,
-    SECTION_A,
-    SECTION_B,
-    SECTION_C,
-    SECTION_D,
-    SECTIONS_MAX,
-)
+from pocketmq.remoting.short_frames import OPAQUE_MAX, REQUEST_HEAD, REQUEST_LEAD, SECTIONS_MAX
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.errors import PageCacheBusy
 from pocketmq.store.message_store import MessageStore
@@ -87,11 +74,7 @@ _FIELD_TO_KEY: Final = 2 + len(UNIQ_PREFIX)
 _LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
 _APPEND: Final = int(Stage.APPEND)
 _PROCESS: Final = int(Stage.PROCESS)
-_ANSWER_WORD: Final = MSGPACK << 24
-_ONE_LENGTH: Final = ANSWER_ONE.size - 4
-_ONE_WORD: Final = _ANSWER_WORD | ANSWER_ONE.size - 8
 _unpack_head = REQUEST_HEAD.unpack_from
-_pack_one = ANSWER_ONE.pack
 _Check = tuple[ShortSection, int, int, int, bytes, int]
 _Times = tuple[int, int, int]
 """When an append was asked for, when it had the append lock, and when it was done: monotonic ns."""
@@ -176,6 +159,8 @@ class ShortPath:
         """Whether ``settle`` has something to do."""
         self.served = 0
         """Requests appended here since the start."""
+        self.here: RunToCompletion | None = None
+        """Serves on the loop what can be served there; set where the store may allow it."""
 
     # ---- on the loop
 
@@ -273,9 +258,11 @@ class ShortPath:
             request.received_ns = begin_ns
             frame = ShortFrame(parts, memoryview(body)[4 * count :], count, end - records_at, host, route.generation)
             context = (frame, connection.direct_turn())
-            if not offer(Task(connection, request, begin_ns, end - body_at + TASK_BYTES, context)):
-                break  # full: admission refuses it, in its words
-            self._offer = self._executor.queue.offer  # its threads run now: a call less
+            task = Task(connection, request, begin_ns, end - body_at + TASK_BYTES, context)
+            if self.here is None or not self.here.serve(task, *context):
+                if not offer(task):
+                    break  # full: admission refuses it, in its words
+                self._offer = self._executor.queue.offer  # its threads run now: a call less
             at = end
             frames += 1
         self._reads += frames
@@ -405,28 +392,7 @@ class ShortPath:
                 if turn < 0 or not connection.direct.write(data, turn):  # type: ignore[union-attr]
                     posted.append((connection, [data]))
                 connection, turn, data = task.connection, task.context[1], b""
-            frame = task.context[0]
-            first, start = frame.places[0]
-            if frame.places[-1] is frame.places[0]:
-                data += _pack_one(
-                    _ONE_LENGTH,
-                    _ONE_WORD,
-                    HEAD_A,
-                    task.request.opaque,
-                    HEAD_B,
-                    frame.store_timestamp,
-                    HEAD_C,
-                    1,
-                    SECTION_A,
-                    first,
-                    SECTION_B,
-                    start,
-                    SECTION_C,
-                    frame.count,
-                    SECTION_D,
-                )
-            else:
-                data += answer_of(task.request.opaque, frame)
+            data += answer_of(task.request.opaque, task.context[0])
             task.settled = True
         if turn < 0 or not connection.direct.write(data, turn):  # type: ignore[union-attr]
             posted.append((connection, [data]))
@@ -497,7 +463,7 @@ class ShortPath:
             if not self._acknowledges_later:
                 times.put_times.record(appended_ns - started_ns, quick)
         requests, self._requests = self._requests, 0
-        self._executor.served += requests
+        self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)  # last: a reader that sees the messages sees their times
         self._store.short.hand_on()
 
@@ -509,24 +475,3 @@ def _stages_of(put: _Times, answer_ns: int) -> list[int]:
     stages_ns[_APPEND] = put[2] - put[1] or 1
     stages_ns[_PROCESS] = answer_ns or 1
     return stages_ns
-
-
-def answer_of(opaque: int, frame: ShortFrame) -> bytes:
-    """Return the answer of a stored frame with any number of sections."""
-    places = frame.places
-    size_bytes = ANSWER_HEAD.size + len(places) * ANSWER_SECTION.size
-    parts = [
-        ANSWER_HEAD.pack(
-            size_bytes - 4,
-            _ANSWER_WORD | size_bytes - 8,
-            HEAD_A,
-            opaque,
-            HEAD_B,
-            frame.store_timestamp,
-            HEAD_C,
-            len(places),
-        )
-    ]
-    for (_, records), (first, start) in zip(frame.parts, places, strict=True):
-        parts.append(ANSWER_SECTION.pack(SECTION_A, first, SECTION_B, start, SECTION_C, len(records), SECTION_D))
-    return b"".join(parts)

@@ -84,6 +84,13 @@ class AppendLock:
             now_ns = self._monotonic_ns()
         self.held_since_ns = now_ns
 
+    def try_enter_at(self, now_ns: int) -> bool:
+        """Enter as ``enter_at`` does if the lock is free; never wait. Return whether it was."""
+        if not self._lock.acquire(False):
+            return False
+        self.held_since_ns = now_ns
+        return True
+
     def leave_at(self, now_ns: int) -> None:
         """Leave, at a time just read by the caller."""
         since_ns = self.held_since_ns

@@ -150,6 +150,11 @@ class Segment:
             assert self._append_file is not None, "store into a segment that is not open"
             self._append_file.write_at(position, data)
 
+    def is_in_memory(self, position: int, size_bytes: int) -> bool:
+        """Return whether ``store`` would be one copy into the write buffer that is in use."""
+        buffer = self._buffer
+        return buffer is not None and position + size_bytes <= buffer.end
+
     def commit(self, position: int, end: int) -> None:
         """Write the bytes stored within [position, end) from the buffer to the file; without a buffer they are there
         already. After an error any part may be there: write it again.
