@@ -186,6 +186,13 @@ class MessageStore:
             or (replicas is not None and replicas.is_fenced)
         )
 
+    def commit_while(self, is_awaited: Callable[[], bool]) -> None:
+        """Commit what write buffers hold as soon as it is appended, while ``is_awaited()``; only buffers that survive
+        the process."""
+        commit, pool = self.components.commit, self.pool
+        if commit is not None and pool is not None and pool.survives:
+            commit.is_awaited = is_awaited
+
     def start_at(self, offset: int) -> None:
         """Begin an empty log at ``offset``, a segment's first byte: for a slave whose master has nothing older.
 

@@ -279,6 +279,7 @@ def build(
             short_path.here = RunToCompletion(store, send_pair, environment.counters, clock, times, loop)
     pulls.use_executor(table.executor("PullMessageThread"))
     store.on_shown.append(pulls.news)
+    store.commit_while(lambda: holds.count > 0)
     fast_failure = FastFailure(
         table.executors(),
         table.executor("SendMessageThread"),

@@ -3,6 +3,7 @@
 Lives here: ``CommitService`` (RocketMQ CommitRealTimeService).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from pocketmq.common.clock import Clock
@@ -20,7 +21,7 @@ class CommitService:
     ``commit_commit_log_thorough_interval`` ms have passed since the last commit. Sleeps while nothing waits.
 
     Checks every ``commit_interval_commit_log`` ms, and with ``wake_commit_when_put_message`` also as soon as an append
-    completes enough pages. While the service is awake an append costs one comparison and wakes no thread.
+    completes enough pages, or a consumer waits (``is_awaited``). While the service is awake an append costs one comparison and wakes no thread.
     """
 
     def __init__(self, config: StoreConfig, log: CommitLog, clock: Clock) -> None:
@@ -31,6 +32,10 @@ class CommitService:
         self._least_pages = config.commit_commit_log_least_pages
         self._least_bytes = self._least_pages * PAGE_BYTES
         self._wakes = config.wake_commit_when_put_message
+        self.is_awaited: Callable[[], bool] | None = None
+        """Returns whether a consumer waits for messages: then each append is committed soon. Not asked for RocketMQ's
+        kind of buffers, whose pace is part of what it is."""
+        self._is_asked = False
         self._idle = True
         self._woken = False
         self._last_commit_ns = 0
@@ -50,9 +55,12 @@ class CommitService:
 
     def appended(self) -> None:
         """Handle an append that waits to be committed. Any thread; cheap."""
+        is_asked = self.is_awaited is not None and self.is_awaited()
+        if is_asked:
+            self._is_asked = True
         if self._woken:
             return
-        if self._idle:
+        if is_asked or self._idle:
             self._idle = False
         elif not self._wakes or self._log.appended_offset - self._log.committed_offset < self._least_bytes:
             return
@@ -64,7 +72,8 @@ class CommitService:
         """Commit if it is time; return the ms until the next check, None when nothing waits."""
         self._woken = False
         now_ns = self._clock.monotonic_ns()
-        if self._is_due(now_ns):
+        is_asked, self._is_asked = self._is_asked, False
+        if is_asked or self._is_due(now_ns):
             try:
                 self._log.commit()
             except StoreError:

@@ -162,6 +162,26 @@ def test_a_lone_append_is_committed_at_once_and_the_next_one_after_the_interval(
     store.close()
 
 
+def test_an_awaited_append_is_committed_at_once_only_by_buffers_that_survive(tmp_path: Path) -> None:
+    """RocketMQ's kind keeps its pace; the other one does while no consumer waits."""
+    awaited = [False]
+    stepped = pooled(tmp_path)
+    store, service = stepped.store, worker(stepped, "commit-log")
+    store.commit_while(lambda: awaited[0])
+    append(stepped, b"1")
+    service.step()
+    append(stepped, b"2")
+    assert service.step() == 200
+    awaited[0], service.woken = True, False
+    append(stepped, b"3")
+    if _KIND["transient_store_pool_path"] == "anonymous":
+        assert (service.woken, service.step()) == (False, 200)
+    else:
+        assert (service.woken, service.step()) == (True, None)
+    assert (store.committed_offset == store.appended_offset) is service.woken
+    store.close()
+
+
 @pytest.mark.parametrize("wakes", [True, False])
 def test_enough_pages_wake_the_service_if_told_so(tmp_path: Path, wakes: bool) -> None:
     """Four pages are committed without a wait for the interval; the setting decides whether an append wakes it."""
