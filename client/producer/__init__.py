@@ -5,6 +5,7 @@
     stages, send_chain concerns beside sending: the protocol, and the chain of a producer
     compression, send_trace      two stages: smaller bodies; message trace
     short_path                   plain messages, with a fraction of the calls: frames of a turn, their ends
+    overlap                      whether a turn is cut in two, measured
     short_append, short_targets  one such frame; the constant parts of frames by broker, topic and queue
     submission                   the usual way of single sends: checks, keys, queues, the frames of a turn
     selectors                    the queue of a message with a key, of a user's choice, of a reply

@@ -12,8 +12,8 @@ ids, turns over the queues, limits in flight and the retry budget. In one turn o
 one way: ``add`` takes none while a section of theirs is open in the accumulator, or while sends to their topic are
 parked. And what was begun first leaves first. So a queue gets its messages in the same order as without this path.
 
-A turn is one frame for each broker, whatever its number of records. Two halves, so that the broker begins while the
-client builds the second one, cost the broker more than they gain (measured with 64 in flight, one core and two).
+A turn is one frame for each broker, whatever its number of records. Only ``Overlap`` may cut it in two, while nothing
+is in flight; then both parts take the same queue.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ import struct
 from typing import Any, Final
 
 from pocketmq.client.message.receipts import Receipt
+from pocketmq.client.producer.overlap import RECORDS_MIN as OVERLAP_RECORDS_MIN
+from pocketmq.client.producer.overlap import Overlap
 from pocketmq.client.producer.short_append import ONE, ShortAppend
 from pocketmq.client.producer.short_targets import (
     COUNTS,
@@ -80,7 +82,10 @@ class ShortPath:
         self._instance = submission.instance
         clock = submission.instance.clock
         self._now_ms, self._monotonic_ns = clock.now_ms, clock.monotonic_ns
+        self._overlap = Overlap()
         self._turn: list[ShortTopic]  # topics with sends of this turn
+        self._cut: list[ShortTopic]  # topics of which the first part has left
+        self._cut_count: int  # messages of that part
         self._count: int
         self._size_bytes: int
         self._scheduled: bool
@@ -96,8 +101,8 @@ class ShortPath:
         self._create_future = self._loop.create_future
 
     def _forget_turn(self) -> None:
-        self._turn = []
-        self._count = self._size_bytes = 0
+        self._turn, self._cut = [], []
+        self._count = self._size_bytes = self._cut_count = 0
         self._scheduled = self._behind = False
 
     def answered(self, broker: str, sent_ns: int) -> None:
@@ -150,7 +155,8 @@ class ShortPath:
                 return None
             template = made
         if not topic.sends:
-            topic.target = self._targets.next(topic)
+            if not topic.cut:
+                topic.target = self._targets.next(topic)
             if topic.target is None:
                 return None
             self._turn.append(topic)
@@ -166,10 +172,26 @@ class ShortPath:
             if self._behind:
                 self._submission.flush()
             self.flush()
+        elif self._count >= self._overlap.cut_at and not self.in_flight.sends and not self._behind:
+            self._cut_turn()
         return future
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
+        count = self._count + self._cut_count
+        self.flush()
+        if count >= OVERLAP_RECORDS_MIN:
+            self._overlap.turn(count, self.in_flight.sends, self._monotonic_ns())
+            self._cut_count = 0
+            for topic in self._cut:
+                topic.cut = False
+            self._cut.clear()
+
+    def _cut_turn(self) -> None:
+        """Send the first part of the turn: the broker works while the rest is added."""
+        self._cut, self._cut_count = self._turn, self._count
+        for topic in self._cut:
+            topic.cut = True
         self.flush()
 
     def before_cut(self) -> None:
@@ -188,7 +210,8 @@ class ShortPath:
         sends, topic.sends = topic.sends, []
         self._turn.remove(topic)
         self._count -= len(sends)
-        self._targets.give_back(topic)
+        if not topic.cut:
+            self._targets.give_back(topic)
         self._wide(sends)
 
     # -- out ---------------------------------------------------------------------------------------------------

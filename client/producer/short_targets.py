@@ -94,7 +94,7 @@ class ShortTopic:
     """One topic: its route, whose queues become targets at their first use, and the templates of its tags.
 
     ``sends``: those of this turn, with their futures and templates. ``target``: the queue of this turn; ``turn`` is its
-    number.
+    number. ``cut``: a part of the turn has left for that queue.
     """
 
     name: str
@@ -109,6 +109,7 @@ class ShortTopic:
     sends: "list[ShortSend]" = field(default_factory=list)
     target: ShortTarget | None = None
     turn: int = 0
+    cut: bool = False
 
 
 class ShortTargets:

@@ -312,6 +312,48 @@ async def test_a_turn_is_one_frame() -> None:
                 assert numbers == sorted(numbers)
 
 
+async def test_a_turn_that_is_cut_keeps_its_queue() -> None:
+    """The first part leaves at once if nothing is in flight; messages of any way follow it, and the next turn takes the
+    next queue."""
+    async with ShortWorld() as world:
+        await world.connect()
+        overlap = world.producer._short._overlap
+        queues = []
+        for _ in range(2):
+            overlap.cut_at = 20
+            world.broker.requests.clear()
+            await world.results([(Message("T", b"%d" % number), {}) for number in range(50)])
+            assert [request.header.sections[0][2] for request in world.broker.requests] == [20, 30]
+            (((_, queue), records),) = per_queue(world).items()
+            assert [int(record.body) for record in records] == list(range(50))
+            queues.append(queue)
+        assert queues[0] != queues[1]
+        overlap.cut_at = 20
+        turn_of_two: list[Send] = [
+            (Message("T", b"%d" % number, keys="k" if number == 30 else ()), {}) for number in range(40)
+        ]
+        results = await world.results(turn_of_two)
+        assert [result.attempts for result in results] == [1] * 40
+        assert world.producer._short._cut == []
+        assert world.producer.in_flight.sends == 0
+
+
+async def test_a_turn_is_not_cut_while_something_is_in_flight() -> None:
+    """Then the broker has work already."""
+    async with ShortWorld() as world:
+        await world.connect()
+        world.producer._short._overlap.cut_at = 20
+        world.broker.ending = ways.hold
+        first = world.producer.send_nowait(Message("U", b"0"))
+        await until(lambda: world.broker.held)
+        calls = asyncio.ensure_future(world.results([(Message("T", b"%d" % number), {}) for number in range(50)]))
+        await until(lambda: len(world.broker.held) == 2)
+        ways.release(world.broker)
+        await calls
+        await first
+        assert [request.header.sections[0][2] for request in world.broker.requests] == [1, 50]
+
+
 async def test_a_long_turn_does_not_wait_for_its_end() -> None:
     """Then the next frame takes the next queue, as on the usual way."""
     async with ShortWorld() as world:
