@@ -329,10 +329,8 @@ async def test_a_turn_that_is_cut_keeps_its_queue() -> None:
             queues.append(queue)
         assert queues[0] != queues[1]
         overlap.cut_at = 20
-        turn_of_two: list[Send] = [
-            (Message("T", b"%d" % number, keys="k" if number == 30 else ()), {}) for number in range(40)
-        ]
-        results = await world.results(turn_of_two)
+        keyed = Message("T", b"x", keys="k")
+        results = await world.results([(Message("T", b"%d" % n) if n != 30 else keyed, {}) for n in range(40)])
         assert [result.attempts for result in results] == [1] * 40
         assert world.producer._short._cut == []
         assert world.producer.in_flight.sends == 0
