@@ -32,6 +32,7 @@ from pocketmq.store.commitlog.buffer_header import (
     run_salt,
     store_twice,
 )
+from pocketmq.store.commitlog.buffer_leftovers import leftovers
 from pocketmq.store.commitlog.buffer_record import (
     ID_BYTES,
     LOCK,
@@ -136,6 +137,11 @@ class SurvivingPool(WriteBufferPool):
         fits = each - each % PAGE_BYTES
         wanted = self.size * (HEADER_BYTES + self.buffer_bytes) + _ROOM_FOR_NAMES_BYTES
         lacks = f", {missing} bytes too few" if missing else ", and they could not be reserved"
+        others = leftovers(self._files, self.base, self.directory)
+        if others:
+            lacks += "; buffers of dead brokers hold some: " + ", ".join(
+                f"{each.directory} ({each.size_bytes} bytes, store {each.root})" for each in others
+            )
         smaller = f"store.transient_store_pool_buffer_size={fits}" if fits > 0 else "smaller or fewer buffers"
         return ConfigError(
             "too little shared memory",
@@ -183,6 +189,14 @@ class SurvivingPool(WriteBufferPool):
         self.directory = directory
         self.is_shared_memory = is_shared_memory(files, self.base)
         self._file_lock = files.lock_file(f"{directory}/{LOCK}", f"lock\npid {pid}\n")
+        for other in leftovers(files, self.base, directory):
+            self._log.warning(
+                "write_buffers_of_another_store",
+                directory=other.directory,
+                store=other.root,
+                size_bytes=other.size_bytes,
+                what_to_do="start that store's broker, which writes them to its log; or remove the directory",
+            )
         owner = self._new_file(OWNER, -1, HEADER_BYTES)
         self._owner = owner.map().words(WORDS)
 

@@ -304,7 +304,8 @@ class SurvivingBuffers:
                 self._keep(path, offset, record)
         report.kept = not left.refused
         if report.kept:
-            self._log.warning(
+            tell = self._log.warning if report.written_bytes else self._log.info
+            tell(
                 "write_buffers_recovered",
                 from_offset=begin,
                 to_offset=end,

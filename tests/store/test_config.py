@@ -100,3 +100,21 @@ def test_settings_of_rocketmqs_files_without_meaning_here_are_known() -> None:
         "max_msgs_num_batch": 128,
     }
     assert msgspec.convert(settings, StoreConfig).max_msgs_num_batch == 128
+
+
+@pytest.mark.parametrize("path", ["", "shm", "/dev/shm\0", "/" + "x" * 1024])
+def test_the_path_of_write_buffers_is_absolute(path: str) -> None:
+    """Or the word for none."""
+    with pytest.raises(ConfigError, match=r"store\.transient_store_pool_path="):
+        StoreConfig(transient_store_pool_path=path)
+    assert not StoreConfig(transient_store_pool_enable=True, transient_store_pool_path="anonymous").pool_survives
+    assert StoreConfig(transient_store_pool_enable=True).pool_survives
+
+
+@pytest.mark.parametrize("size", [-4096, 4095, (1 << 30) + 4096])
+def test_a_write_buffer_is_whole_pages_of_at_most_a_segment(size: int) -> None:
+    """0 is the size of a segment."""
+    with pytest.raises(ConfigError, match=r"store\.transient_store_pool_buffer_size="):
+        StoreConfig(transient_store_pool_buffer_size=size)
+    assert StoreConfig().pool_buffer_bytes == 1 << 30
+    assert StoreConfig(transient_store_pool_buffer_size=4096).pool_buffer_bytes == 4096

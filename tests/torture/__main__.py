@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.sim.bit_flips import Small, check_log_bit, check_other_bit, small_store, used_bits
-from tests.sim.schedules import Outcome, random_life, run_schedule
+from tests.sim.schedules import SURVIVING, Outcome, random_life, run_schedule
 from tests.sim.seeds import KNOWN, fresh_seed
 from tests.sim.test_delay_crashes import check_lives as check_delay
 from tests.sim.test_replication import run as check_replicas
@@ -35,6 +35,8 @@ MODES: tuple[dict[str, object], ...] = (
     {"append_mode": "written", "flush_disk_type": "ASYNC_FLUSH"},
     {"append_mode": "written", "flush_disk_type": "SYNC_FLUSH"},
     {"transient_store_pool_enable": True, "transient_store_pool_size": 3},
+    SURVIVING | {"transient_store_pool_size": 3},
+    SURVIVING | {"transient_store_pool_size": 4, "transient_store_pool_buffer_size": 4096},
 )
 
 Case = tuple[str, Callable[[], Outcome]]

@@ -21,6 +21,7 @@ from typing import Any, Final, Self
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.logs import LogConfig, Logs
+from pocketmq.store.config import SHARED_MEMORY
 
 COMMAND: Final = "pocketmq.cli.main"
 READY: Final = re.compile(r"(namesrv|broker)=(\S+)")
@@ -178,6 +179,8 @@ class Cluster:
 
     def __init__(self, *, keep: bool = False) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="pocketmq-scenario-"))
+        shared = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None
+        self._memory = Path(tempfile.mkdtemp(prefix="pocketmq-scenario-", dir=shared))  # of killed brokers' buffers
         self.namesrv = ""
         self._keep = keep
         self._logs = Logs(LogConfig(format="json", file=str(self.directory / "client.log")))
@@ -196,7 +199,7 @@ class Cluster:
             names = [f"broker-{phase}{chr(ord('a') + number)}" for number in range(len(brokers))]
             started.append(
                 [
-                    BrokerProcess(name, self.directory / name, self.namesrv, settings)
+                    BrokerProcess(name, self.directory / name, self.namesrv, self._with_memory(settings))
                     for name, settings in zip(names, brokers, strict=True)
                 ]
             )
@@ -209,9 +212,12 @@ class Cluster:
 
     def add(self, name: str, settings: Mapping[str, str], module: str = COMMAND) -> BrokerProcess:
         """Add a broker that does not run yet; it ends with the cluster."""
-        broker = BrokerProcess(name, self.directory / name, self.namesrv, settings, module)
+        broker = BrokerProcess(name, self.directory / name, self.namesrv, self._with_memory(settings), module)
         self._brokers.append(broker)
         return broker
+
+    def _with_memory(self, settings: Mapping[str, str]) -> dict[str, str]:
+        return {"store.transient_store_pool_path": str(self._memory), **settings}
 
     async def kill(self, brokers: Sequence[BrokerProcess]) -> None:
         """Kill the brokers of a phase, after their metrics were read."""
@@ -239,6 +245,7 @@ class Cluster:
             await self._name_server.kill()
         finally:
             self._logs.close()
+            shutil.rmtree(self._memory, ignore_errors=True)
             if not self._keep:
                 shutil.rmtree(self.directory, ignore_errors=True)
 

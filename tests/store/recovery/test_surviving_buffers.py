@@ -10,13 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import ConfigError
+from pocketmq.common.runner import SteppedRunner
 from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.store.commitlog.buffer_header import HEADER_BYTES, IDENTITY_AT, WORDS
 from pocketmq.store.commitlog.surviving_pool import SurvivingPool
 from pocketmq.store.disk.os_file_system import OsFileSystem
-from pocketmq.store.errors import StoreInUse
+from pocketmq.store.errors import DiskError, StoreInUse
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.opening import OpenPlan
-from tests.store.log_fakes import Stepped
+from tests.store.commitlog.test_write_buffer_pool import FakeMemory
+from tests.store.log_fakes import SEGMENT_BYTES, HookedFileSystem, Stepped, bodies, store_config
 
 TEXTS = [b"a" * 700, b"b" * 900, b"c" * 40]
 BUFFER_BYTES = 8192
@@ -335,3 +338,72 @@ def test_too_little_shared_memory_says_what_is_missing(tmp_path: Path, monkeypat
     assert str(tmp_path / "shm") in str(refused.value)
     assert "--shm-size" in str(refused.value)
     assert list((tmp_path / "shm").iterdir()) == []
+
+
+def test_buffers_of_another_dead_store_are_named_and_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose they are, and what to do."""
+    (tmp_path / "other").mkdir()
+    other = dead(tmp_path / "other")
+    (tmp_path / "shm").mkdir()
+    moved = tmp_path / "shm" / other.name
+    other.rename(moved)
+    live = reopened(tmp_path)
+    assert "of_another_store" not in events(live), "its process, this one, is alive"
+    live.store.close()
+    monkeypatch.setattr("pocketmq.store.commitlog.buffer_leftovers.process_start", lambda files, pid: "")
+    stepped = reopened(tmp_path)
+    (named,) = [event for event in stepped.log.events if event["event"] == "write_buffers_of_another_store"]
+    assert (named["directory"], named["store"]) == (str(moved), str(tmp_path / "other" / "store"))
+    stepped.store.close()
+    assert moved.exists()
+
+
+def test_a_refused_append_does_not_come_back_after_a_kill(tmp_path: Path) -> None:
+    """Its head was in a buffer, and its tail met a sick disk: the sender was refused."""
+    sick: list[str] = []
+
+    def hook(operation: str, path: str) -> None:
+        if sick and operation == "write" and path.endswith(sick[0]):
+            raise DiskError("EIO")
+
+    changes = settings(tmp_path, transient_store_pool_size=1)
+    stepped = Stepped(tmp_path / "store", HookedFileSystem(hook), **changes)
+    stepped.append(b"a" * 5000)
+    sick.append(f"{SEGMENT_BYTES:020d}")
+    refused = stepped.store.append(bodies(b"b" * 2000, b"c" * 5000))
+    assert not refused.status.is_stored
+    release(stepped)
+    assert reopened(tmp_path).bodies() == [b"a" * 5000]
+
+
+@pytest.mark.parametrize(("locks", "is_memory"), [(9, True), (1, True), (9, False)])
+def test_only_locked_buffers_in_memory_cannot_stall(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: int, is_memory: bool
+) -> None:
+    """Reserved they are always; where the lock is refused the store works, and says so."""
+    monkeypatch.setattr("pocketmq.store.commitlog.surviving_pool.is_shared_memory", lambda files, path: is_memory)
+    store = MessageStore(
+        store_config(tmp_path / "store", **settings(tmp_path)), memory=FakeMemory(locks), runner=SteppedRunner()
+    )
+    assert not store.appends_cannot_stall
+    store.open()
+    assert store.pool_memory_locked == (locks > 3)
+    assert store.appends_cannot_stall == (locks > 3 and is_memory)
+    store.close()
+    assert not store.appends_cannot_stall
+
+
+def test_a_machine_without_shared_memory_has_the_anonymous_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a warning; a path that somebody has set must be there."""
+    monkeypatch.setattr("pocketmq.store.commitlog.surviving_pool.SHARED_MEMORY", str(tmp_path / "none"))
+    pool = {"transient_store_pool_enable": True, "transient_store_pool_path": str(tmp_path / "none")}
+    stepped = Stepped(tmp_path / "store", None, **pool)
+    assert "do_not_survive" in events(stepped)
+    assert stepped.store.pool is not None
+    assert not stepped.store.pool.survives
+    stepped.append(b"x")
+    stepped.store.close()
+    with pytest.raises(ConfigError, match="does not exist"):
+        Stepped(tmp_path / "store", None, **pool | {"transient_store_pool_path": str(tmp_path / "other")})
