@@ -129,10 +129,10 @@ class Segment:
                 self._buffer = self._windows.store(self.base_offset, position, data)
                 self.buffered_end = end
                 return
-            at = position - buffer.start
-            buffer.array[at : at + len(data)] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            start, stop = position - buffer.start, end - buffer.start
+            buffer.array[start:stop] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
             if buffer.words is not None:
-                buffer.publish(end - buffer.start, crc32(data, buffer.crc))
+                buffer.publish(stop, crc32(data, buffer.crc))
             self.buffered_end = end
         elif self._map is not None:
             assert self._append_file is not None

@@ -136,7 +136,7 @@ class Node:
         self.store.store_host = HOST
         self.state.present_boot_id = self.boot
         self.environment = HaEnvironment(self.store, self.state, "C", "b", self.clock, self.runner, self.log)
-        open_store(self.store, self.state, self.log)
+        self.report = open_store(self.store, self.state, self.log)
         try:
             self._start()
         except BaseException:
@@ -166,7 +166,7 @@ class Node:
             )
             self.slave.start()
         else:
-            if needs_recovery(self.state, self.store.config):
+            if needs_recovery(self.state, self.store.config, self.report):
                 self.recovered_bytes = self._recover_bytes()
             self.service = HaService(self.environment)
             listener = PumpedListener()

@@ -245,6 +245,18 @@ def test_buffers_of_an_earlier_boot_are_stale(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
+def test_a_damaged_record_uses_no_buffer(tmp_path: Path) -> None:
+    """It alone says which buffers are this store's; the directory stays, for people to look at."""
+    directory = dead(tmp_path)
+    record = tmp_path / "store" / "pocketmq" / "write_buffers.json"
+    flip(record, 30)
+    stepped = reopened(tmp_path)
+    assert stepped.bodies() == [b"first"]
+    assert events(stepped) == ["record_damaged"]
+    assert directory.exists()
+    assert not stepped.report.buffers.kept
+
+
 def test_a_copied_store_leaves_the_buffers_of_the_other(tmp_path: Path) -> None:
     """The copy has what its log has; the store itself recovers everything afterwards."""
     directory = dead(tmp_path)
