@@ -236,7 +236,7 @@ class ShortPath:
                     known = tail[:key_at] + tail[key_at + UNIQ_KEY_BYTES :]
                     code = ends.get(known)
                     if code is None:
-                        code = self._judge(here, size, queue_id, field)
+                        code = self._judge(here, size, queue_id, field, uniq_key)
                         if code is None:
                             return at
                     # A known end may be that of another topic, cut at another place: its topic must be this one. The
@@ -327,16 +327,17 @@ class ShortPath:
                 return opened[1]
         return 0
 
-    def _judge(self, here: int, size: int, queue_id: int, field: bytes) -> int | None:
+    def _judge(self, here: int, size: int, queue_id: int, field: bytes, uniq_key: bytes) -> int | None:
         """Judge a record whose end is not known, in the usual way; return its tags code, None: it is not for this
-        path."""
+        path. ``uniq_key``: the bytes where a record of our client has its unique key."""
         facts = PlainFacts()
         try:
             self._checker.check(self._view, here, size, queue_id, field, facts)
         except PlainIllegal:
             return None
-        # The index needs KEYS and other unique keys by themselves: these records are wide.
-        return None if facts.keys[0] is not None or len(facts.uniq_keys[0]) != UNIQ_KEY_BYTES else facts.tags_codes[0]
+        # The index needs KEYS, and unique keys of another length or at another place, by themselves: these records are
+        # wide.
+        return None if facts.keys[0] is not None or facts.uniq_keys[0] != uniq_key else facts.tags_codes[0]
 
     # ---- in a send thread
 

@@ -298,6 +298,20 @@ async def test_frames_of_one_read_are_served_in_their_order(both: Both) -> None:
     await same_stores(both)
 
 
+async def test_a_unique_key_behind_other_properties_is_found(both: Both) -> None:
+    """Where our client puts the key such a record has letters of another property."""
+    key = IDS.next().encode()
+    plain, properties = record_of("A", 0, b"x"), b"TAGS\x01%b\x02UNIQ_KEY\x01%b\x02CLUSTER\x01DefaultCluster\x02"
+    end = properties % (b"t" * 60, key)
+    record = plain[: plain.index(b"\x01A") + 2] + len(end).to_bytes(2, "big") + end
+    record = len(record).to_bytes(4, "big") + record[4:]
+    rows = await both.alike(lambda opaque: frame_of(opaque, [("A", 0, [record])]))
+    assert [row[1] for row in rows] == [0, 0]
+    for app in (both.short.app, both.wide.app):
+        assert len(await asyncio.to_thread(app.store.query, "A", key.decode(), 0, 1 << 60, 4)) == 1
+    await same_stores(both)
+
+
 async def test_a_topic_that_changes_closes_the_gate(both: Both) -> None:
     """Permission, deletion, creation: the next frame is judged anew."""
     record = record_of("B", 1, b"x")
