@@ -82,6 +82,8 @@ class DirectWriter:
         self._output.write_first(rest)
         self._stuck = False
         self.lock.release()
+        if self._closed:  # while the thread was still writing: then ``close`` has left the descriptor
+            self._close_descriptor()
         self._output.flush()
 
     def close(self) -> None:

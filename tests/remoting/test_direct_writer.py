@@ -158,6 +158,24 @@ async def test_a_writer_that_is_closed_in_the_middle_of_a_write_closes_its_descr
     transport.abort()
 
 
+async def test_a_writer_that_is_closed_in_the_middle_of_a_partial_write_keeps_no_descriptor() -> None:
+    """The rest is the loop's, which drops it; then nobody else would close the descriptor."""
+    transport, peer = await connected()
+    output = Output(asyncio.get_running_loop(), transport, lambda: None)
+
+    def write(descriptor: int, data: bytes) -> int:
+        direct.close()
+        transport.abort()
+        return os.write(descriptor, data[:1])
+
+    direct = direct_writer(transport, output, write)
+    assert direct.write(b"xyz", output.turn)
+    await eventually(lambda: not direct._descriptors)
+    assert not direct.lock.locked()
+    async with asyncio.timeout(60):
+        await peer.ended
+
+
 async def test_a_peer_that_has_gone_is_no_error() -> None:
     """The loop learns it by its next read."""
     transport, peer = await connected()
