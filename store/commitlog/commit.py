@@ -21,7 +21,8 @@ class CommitService:
     ``commit_commit_log_thorough_interval`` ms have passed since the last commit. Sleeps while nothing waits.
 
     Checks every ``commit_interval_commit_log`` ms, and with ``wake_commit_when_put_message`` also as soon as an append
-    completes enough pages, or a consumer waits (``is_awaited``). While the service is awake an append costs one comparison and wakes no thread.
+    completes enough pages, or a consumer waits (``is_awaited``). While the service is awake an append costs one
+    comparison and wakes no thread.
     """
 
     def __init__(self, config: StoreConfig, log: CommitLog, clock: Clock) -> None:
