@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ class Pair:
     def __init__(self, base: Path) -> None:
         self.network, self.clock, self.shm = Network(), ManualClock(), base / "shm"
         self.shm.mkdir()
-        pool = {"transient_store_pool_enable": True, "transient_store_pool_path": str(self.shm)}
+        pool: dict[str, Any] = {"transient_store_pool_enable": True, "transient_store_pool_path": str(self.shm)}
         self.master = Node(base / "master", self.network, self.clock, "ASYNC_MASTER", **pool)
         self.slave = Node(base / "slave", self.network, self.clock, "SLAVE")
         follow(self.master, self.slave)
