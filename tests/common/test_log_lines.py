@@ -8,8 +8,8 @@ import structlog.processors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.common.bound_log import BoundLog, exception_text
-from pocketmq.common.console_lines import EVENT_WIDTH, console_line
+from pocketmq.common.events import BoundLog, exception_text
+from pocketmq.common.logs import EVENT_WIDTH, console_line
 
 TEXT_KEYS = ("timestamp", "level", "event", "logger", "logger_name", "exception", "stack")
 KEYS = st.sampled_from([*TEXT_KEYS, "b", "a", "port"])
