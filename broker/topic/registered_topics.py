@@ -14,9 +14,9 @@ from typing import Final
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.events import EventLog
 
-WAIT_MS_MAX: Final = 100
-"""The longest wait for a name server. Half of the 200 ms after which fast failure refuses a queued send, so that a
-silent name server costs no send."""
+WAIT_MS_MAX: Final = 50
+"""The longest wait for a name server. A quarter of the 200 ms after which fast failure refuses a queued send: those
+behind a new topic wait along."""
 
 
 class RegisteredTopics:
