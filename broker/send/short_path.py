@@ -61,6 +61,10 @@ FRAMES_MAX: Final = 64
 HEADER_BYTES_MAX: Final = 16_384
 ROUTES_MAX: Final = 20_000
 """Routes remembered: enough for 10,000 topics; a full table starts again."""
+ROUTES_BYTES_MAX: Final = 32 << 20
+"""Memory that they may take, about: headers with many sections seldom repeat, and one of 200 sections takes 80 KB."""
+_ROUTE_BYTES: Final = 512
+_SECTION_BYTES: Final = 448
 TASK_BYTES: Final = 1024
 """As ``admission`` counts a queued request."""
 _SAMPLE_NS: Final = 10_000_000
@@ -143,6 +147,7 @@ class ShortPath:
         self._host_bits = checker.host_bits
         self._is_v6 = store.log.is_v6
         self._routes: dict[bytes, Route] = {}
+        self._routes_bytes = 0  # an estimate
         self._sample_ns = 0
         self._reads = 0
         self._acknowledges_later = True
@@ -313,8 +318,11 @@ class ShortPath:
             total,
             checks,
         )
-        if len(self._routes) >= ROUTES_MAX:
+        if len(self._routes) >= ROUTES_MAX or self._routes_bytes >= ROUTES_BYTES_MAX:
             self._routes.clear()
+            self._routes_bytes = 0
+        if rest not in self._routes:
+            self._routes_bytes += _ROUTE_BYTES + 2 * len(rest) + _SECTION_BYTES * len(checks)
         self._routes[rest] = route
         return route
 

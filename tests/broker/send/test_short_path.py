@@ -13,6 +13,7 @@ import pytest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.send import short_path
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.message import Message
 from pocketmq.common.message_id import UniqueIdGenerator
@@ -310,6 +311,19 @@ async def test_a_unique_key_behind_other_properties_is_found(both: Both) -> None
     for app in (both.short.app, both.wide.app):
         assert len(await asyncio.to_thread(app.store.query, "A", key.decode(), 0, 1 << 60, 4)) == 1
     await same_stores(both)
+
+
+async def test_remembered_headers_are_bounded_in_bytes(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A header with many sections takes the memory of many: the table starts again earlier."""
+    path = both.short.app._run.short_path
+    assert path is not None
+    monkeypatch.setattr(short_path, "ROUTES_BYTES_MAX", path._routes_bytes + 20_000)
+    served, before = both.served, len(path._routes)
+    for count in range(1, 30):
+        sections = [("B", 0, [record_of("B", 0, b"x")]) for _ in range(count)]
+        assert {row[1] for row in await both.alike(partial(framed, sections))} == {0}
+    assert both.served == served + 3 * 29
+    assert len(path._routes) < before + 29
 
 
 async def test_a_topic_that_changes_closes_the_gate(both: Both) -> None:
