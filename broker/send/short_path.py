@@ -144,6 +144,7 @@ class ShortPath:
         self._unpack_record = checker.short_fields.unpack_from
         self._body_at = checker.body_at
         self._body_max = checker.body_max
+        self._record_min = checker.body_at + 3
         self._host_bits = checker.host_bits
         self._is_v6 = store.log.is_v6
         self._routes: dict[bytes, Route] = {}
@@ -174,7 +175,7 @@ class ShortPath:
         bytes they have."""
         view, routes, ends = self._view, self._routes, self._ends
         begin_ns = self._monotonic_ns()
-        host, offer = connection.remote_host, self._offer
+        host, offer, record_min = connection.remote_host, self._offer, self._record_min
         at = frames = 0
         while received_bytes - at > REQUEST_HEAD.size and frames < FRAMES_MAX:
             length, word, lead, opaque = _unpack_head(view, at)
@@ -218,7 +219,7 @@ class ShortPath:
                 parts += ((section, records),)
                 for size in sizes[first:last]:
                     record_end = here + size
-                    if size < 91 or record_end > end:
+                    if size < record_min or record_end > end:
                         return at
                     total, magic, crc, queue, sys_flag, born_ms, reconsumed, prepared, body_bytes = self._unpack_record(
                         view, here

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,10 +16,12 @@ from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.send import short_path
 from pocketmq.common.clock import SystemClock
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.record import decode_properties
 from pocketmq.common.record_codec import PlainRecordBuilder, decode_record
+from pocketmq.common.topics import TopicConfig
 from pocketmq.remoting.codec import decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, FrameDecoder, new_scratch
@@ -403,3 +406,28 @@ async def test_sums_reach_the_statistics(both: Both) -> None:
     ours, theirs = both.short.app.counters.totals, both.wide.app.counters.totals
     await eventually(lambda: (ours.put, ours.put_bytes) == (theirs.put, theirs.put_bytes))
     await eventually(lambda: both.short.app.observation.put_times.total == both.wide.app.observation.put_times.total)
+
+
+async def test_a_record_too_short_for_ipv6_is_left_at_the_end_of_the_read_buffer(tmp_path: Path) -> None:
+    """Its fields would lie beyond the buffer."""
+    app = BrokerApp(BrokerConfig(listen_port=0, bind_address="::1"), store_config(tmp_path))
+    try:
+        await app.start()
+    except PocketMQError:
+        pytest.skip("no IPv6 on this machine")
+    path = app._run.short_path
+    assert path is not None
+    app.topics.put(TopicConfig(topic_name="A"))
+    checks = path._checks[0]
+    checks.check("A", 0)
+    checks.confirm()
+    app.store.consume_queues.get_or_create("A", 0)
+    view = path._view
+    frame = frame_of(OPAQUE_FROM, [("A", 0, [(91).to_bytes(4, "big") + bytes(87)])])
+    at = len(view) - len(frame)
+    path._view = view[at:]
+    path._view[:] = frame
+    connection: Any = SimpleNamespace(remote_host=bytes(20), is_v6=True)
+    assert path.take(connection, len(frame)) == 0
+    assert len(path._routes) == 1
+    await app.stop()
