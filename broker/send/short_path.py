@@ -63,6 +63,8 @@ ROUTES_MAX: Final = 20_000
 """Routes remembered: enough for 10,000 topics; a full table starts again."""
 ROUTES_BYTES_MAX: Final = 32 << 20
 """Memory that they may take, about: headers with many sections seldom repeat, and one of 200 sections takes 80 KB."""
+QUEUES_MAX: Final = 50_000
+"""Queues remembered, each with what its check found; about 400 bytes each."""
 _ROUTE_BYTES: Final = 512
 _SECTION_BYTES: Final = 448
 TASK_BYTES: Final = 1024
@@ -149,6 +151,8 @@ class ShortPath:
         self._is_v6 = store.log.is_v6
         self._routes: dict[bytes, Route] = {}
         self._routes_bytes = 0  # an estimate
+        self._queues: dict[tuple[str, int], tuple[ShortSection, bytes, int]] = {}
+        self._queues_under = (-1, -1)
         self._sample_ns = 0
         self._reads = 0
         self._acknowledges_later = True
@@ -296,17 +300,17 @@ class ShortPath:
             or self._refused_by_role() is not None
         ):
             return None
+        if (generation, topics_generation) != self._queues_under:  # sends to many topics combine the same queues anew
+            self._queues_under = generation, topics_generation
+            self._queues.clear()
         checks: list[_Check] = []
         total = 0
         for topic, queue_id, count in header.sections:
-            queue_nums = self._queue_nums(topic)
-            queue = self._store.consume_queues.get(topic, queue_id)
+            known = self._queues.get((topic, queue_id)) or self._learn_queue(topic, queue_id)
             total += count
-            if count < 1 or total > SECTIONS_MAX or not 0 <= queue_id < queue_nums or queue is None:
+            if known is None or count < 1 or total > SECTIONS_MAX:
                 return None
-            field = topic_field(topic)
-            section = ShortSection(topic, queue_id, queue)
-            key_at = len(field) + _FIELD_TO_KEY
+            section, field, key_at = known
             checks.append((section, total - count, total, queue_id, field, key_at))
         self._acknowledges_later = self._store.acknowledges_later
         route = Route(
@@ -326,6 +330,20 @@ class ShortPath:
             self._routes_bytes += _ROUTE_BYTES + 2 * len(rest) + _SECTION_BYTES * len(checks)
         self._routes[rest] = route
         return route
+
+    def _learn_queue(self, topic: str, queue_id: int) -> tuple[ShortSection, bytes, int] | None:
+        """Return a queue that sends may go to, its topic's field and the place of the unique key; None for any other.
+
+        A queue without a message is none yet: the wide way makes it.
+        """
+        queue = self._store.consume_queues.get(topic, queue_id)
+        if queue is None or not 0 <= queue_id < self._queue_nums(topic):
+            return None
+        field = topic_field(topic)
+        if len(self._queues) >= QUEUES_MAX:
+            self._queues.clear()
+        known = self._queues[topic, queue_id] = ShortSection(topic, queue_id, queue), field, len(field) + _FIELD_TO_KEY
+        return known
 
     def _queue_nums(self, topic: str) -> int:
         """Return the queues of a topic that has passed every check of a send and is on disk; 0 for any other."""

@@ -316,6 +316,7 @@ async def test_a_unique_key_behind_other_properties_is_found(both: Both) -> None
     await same_stores(both)
 
 
+@pytest.mark.parametrize("both", ["written", "mapped"], indirect=True)  # in buffers a queue waits for its commit
 async def test_remembered_headers_are_bounded_in_bytes(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """A header with many sections takes the memory of many: the table starts again earlier."""
     path = both.short.app._run.short_path
