@@ -37,7 +37,7 @@ class Windows:
         self._lock = threading.Lock()  # around changes of _bound; never held over I/O
         self._spare: WriteBuffer | None = spare
         self.position = position
-        self.newest = _without_positions(spare, position)
+        self.newest = _without_positions(position)
 
     def store(self, base_offset: int, position: int, data: Bytes) -> WriteBuffer:
         """Store data that the newest buffer has no room for; return the buffer that is then the newest."""
@@ -101,7 +101,7 @@ class Windows:
         without positions.
         """
         self.newest.end = position
-        self.newest = _without_positions(self.newest, end)
+        self.newest = _without_positions(end)
         return self.newest
 
     def retreat(self, position: int) -> WriteBuffer:
@@ -117,7 +117,7 @@ class Windows:
                 last = None
         self._pool.unbind(dropped)
         if last is None:
-            self.newest = _without_positions(self.newest, position)
+            self.newest = _without_positions(position)
         else:
             self.newest = last
             if last.words is not None:
@@ -140,8 +140,8 @@ class Windows:
             self._pool.give_back(spare)
 
 
-def _without_positions(like: WriteBuffer, position: int) -> WriteBuffer:
+def _without_positions(position: int) -> WriteBuffer:
     """Return a buffer that has no room, so that the next store comes to ``Windows.store``."""
-    empty = WriteBuffer(like.array[:0], None)
+    empty = WriteBuffer(np.empty(0, np.uint8))
     empty.start = empty.end = position
     return empty
