@@ -116,14 +116,15 @@ class SurvivingPool(WriteBufferPool):
         else:
             self._check_room()
             super().check()
-            self._make_directory()
         try:
+            if self.survives:
+                self._make_directory()
             super().open()
         except StoreFull as error:
-            self._remove()
+            self.close()
             raise self._too_little(0) from error
         except BaseException:
-            self._remove()
+            self.close()
             raise
 
     def _check_room(self) -> None:

@@ -111,8 +111,11 @@ def run_schedule(names: list[str], rng: random.Random, states_max: int, **change
         change += 1
 
 
-def random_life(seed: int) -> Outcome:
-    """Let one store live: random settings, random steps, kills anywhere, power cuts, recoveries killed as well."""
+def random_life(seed: int, **settings: object) -> Outcome:
+    """Let one store live: random settings, random steps, kills anywhere, power cuts, recoveries killed as well.
+
+    ``settings`` replace the random ones.
+    """
     rng = random.Random(seed)
     changes: dict[str, object] = {
         "append_mode": rng.choice(("mapped", "mapped", "written")),
@@ -124,6 +127,7 @@ def random_life(seed: int) -> Outcome:
         changes |= {"transient_store_pool_enable": True, "transient_store_pool_size": 3}
         if rng.random() < 0.6:
             changes |= SURVIVING | {"transient_store_pool_buffer_size": rng.choice((0, 4096, 8192))}
+    changes |= settings
     outcome = Outcome()
     ledger, clock = Ledger(), ManualClock()
     files = fresh_disk()

@@ -1,13 +1,16 @@
 """Every moment of death of a process with surviving write buffers, and of its machine."""
 
 import random
+import time
 
 import pytest
 
 from pocketmq.common.clock import ManualClock
+from tests.profiles import lives_ns
 from tests.sim.checkers import Ledger, SimStore, check, fresh_disk
 from tests.sim.crash_file_system import Killed, kill_at
-from tests.sim.schedules import SURVIVING, recover_and_check, run_schedule
+from tests.sim.schedules import SURVIVING, random_life, recover_and_check, run_schedule
+from tests.sim.seeds import base_seed
 
 SETTINGS = SURVIVING | {"transient_store_pool_size": 4}
 
@@ -69,3 +72,23 @@ def test_a_clean_stop_leaves_nothing_in_shared_memory() -> None:
     assert sim.files.list("/dev/shm")
     sim.close()
     assert sim.files.list("/dev/shm") == []
+
+
+@pytest.mark.slow
+@pytest.mark.scaled
+def test_random_lives_with_surviving_buffers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Buffers of every size, kills of the process and of its recoveries, deaths of the machine."""
+    seed = base_seed()
+    crashes = number = 0
+    deadline_ns = time.monotonic_ns() + lives_ns() // 4
+    while number < 3 or time.monotonic_ns() < deadline_ns:
+        sizes = {"transient_store_pool_size": number % 4 + 1, "transient_store_pool_buffer_size": number % 5 * 4096}
+        try:
+            crashes += random_life(seed + number, flush_disk_type="ASYNC_FLUSH", **SURVIVING | sizes).crashes
+        except BaseException as error:
+            error.add_note(f"POCKETMQ_SEED={seed + number}, {sizes}")
+            raise
+        number += 1
+    with capsys.disabled():
+        print(f" seed {seed}, {number} lives, {crashes} crashes", end="")
+    assert crashes > number

@@ -211,6 +211,15 @@ class HookedFileSystem(OsFileSystem):
         file.before = self.before
         return file
 
+    def open_private(self, path: str, *, create: bool = False) -> HookedFile:
+        if create:
+            self.before("create", path)
+        plain = super().open_private(path, create=create)
+        file = HookedFile(plain._descriptor, path, plain._libc)
+        plain._descriptor = -1
+        file.before = self.before
+        return file
+
     def remove(self, path: str) -> None:
         self.before("remove", path)
         super().remove(path)

@@ -15,7 +15,7 @@ from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.store.commitlog.buffer_header import HEADER_BYTES, IDENTITY_AT, WORDS
 from pocketmq.store.commitlog.surviving_pool import SurvivingPool
 from pocketmq.store.disk.os_file_system import OsFileSystem
-from pocketmq.store.errors import DiskError, StoreInUse
+from pocketmq.store.errors import DiskError, StoreFull, StoreInUse
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.opening import OpenPlan
 from tests.store.commitlog.test_write_buffer_pool import FakeMemory
@@ -419,3 +419,23 @@ def test_a_machine_without_shared_memory_has_the_anonymous_kind(
     stepped.store.close()
     with pytest.raises(ConfigError, match="does not exist"):
         Stepped(tmp_path / "store", None, **pool | {"transient_store_pool_path": str(tmp_path / "other")})
+
+
+@pytest.mark.parametrize("failing", ["reserve", "create"])
+def test_a_pool_that_cannot_be_made_leaves_nothing(tmp_path: Path, failing: str) -> None:
+    """Full memory is told as too little of it, whatever was free before; a sick one as what it is."""
+    made: list[str] = []
+
+    def hook(operation: str, path: str) -> None:
+        if "/shm/" in path and operation == failing:
+            made.append(path)
+            if len(made) == 3:
+                raise StoreFull("no space")
+
+    changes = settings(tmp_path)
+    with pytest.raises((ConfigError, StoreFull), match="too little shared memory"):
+        Stepped(tmp_path / "store", HookedFileSystem(hook), **changes)
+    assert list((tmp_path / "shm").iterdir()) == []
+    stepped = reopened(tmp_path)
+    assert events(stepped) == []
+    stepped.store.close()
