@@ -66,7 +66,7 @@ WHY: Final = {
 """Why buffers are refused, by kind; the log event is ``write_buffers_<kind>``."""
 
 
-class Refused(Exception):
+class BufferRefused(Exception):
     """A buffer is not used. ``kind``: see ``WHY``."""
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -129,7 +129,7 @@ def look(files: FileSystem, paths: StorePaths) -> Left:
         owner = _page(files, record, OWNER, -1, HEADER_BYTES)
         left.may_remove = True
         if record.boot_id != boot_id(files) or not record.boot_id:
-            raise Refused("stale", record.directory)
+            raise BufferRefused("stale", record.directory)
         identity = owner.identity
         left.is_alive = bool(identity.process_start) and process_start(files, identity.pid) == identity.process_start
         salt = run_salt(record.run_id)
@@ -138,10 +138,12 @@ def look(files: FileSystem, paths: StorePaths) -> Left:
             bound = owner.value(BOUND, salt) or 0
             left.committed_offset = owner.value(COMMITTED, salt) or 0
         except BytesIllegal as error:
-            raise Refused("torn", f"{record.directory}/{OWNER}: {error.why}") from error
+            raise BufferRefused("torn", f"{record.directory}/{OWNER}: {error.why}") from error
         if not 0 <= bound - released <= record.buffers:
-            raise Refused("torn", f"{record.directory}/{OWNER}: buffers {released} to {bound} of {record.buffers}")
-    except Refused as error:
+            raise BufferRefused(
+                "torn", f"{record.directory}/{OWNER}: buffers {released} to {bound} of {record.buffers}"
+            )
+    except BufferRefused as error:
         left.refused.append((error.kind, str(error)))
         if error.kind in ("torn", "truncated", "missing"):  # only this user can have made that directory's files
             left.may_remove = files.exists(record.directory)
@@ -160,13 +162,13 @@ def _check_place(files: FileSystem, paths: StorePaths, record: BufferRecord) -> 
         except (BytesIllegal, StoreError):
             other = None
         if other is not None and other.store_id == record.store_id:
-            raise Refused("copy", f"{record.directory} belongs to {record.root}")
+            raise BufferRefused("copy", f"{record.directory} belongs to {record.root}")
     if not files.exists(record.directory):
-        raise Refused("stale" if record.boot_id != boot_id(files) else "missing", record.directory)
+        raise BufferRefused("stale" if record.boot_id != boot_id(files) else "missing", record.directory)
 
 
 def _page(files: FileSystem, record: BufferRecord, name: str, number: int, size_bytes: int) -> Header:
-    """Return the header of a file after all checks of whose it is. Raises ``Refused``."""
+    """Return the header of a file after all checks of whose it is. Raises ``BufferRefused``."""
     path = f"{record.directory}/{name}"
     try:
         file = files.open_private(path)
@@ -174,29 +176,29 @@ def _page(files: FileSystem, record: BufferRecord, name: str, number: int, size_
         page = file.read(0, HEADER_BYTES)
         file.close()
     except NotPrivate as error:
-        raise Refused("foreign", error.why) from error
+        raise BufferRefused("foreign", error.why) from error
     except FileNotFoundError as error:
-        raise Refused("missing", path) from error
+        raise BufferRefused("missing", path) from error
     except StoreError as error:
-        raise Refused("foreign", error.why) from error
+        raise BufferRefused("foreign", error.why) from error
     if size != size_bytes:
-        raise Refused("truncated", f"{path} has {size} bytes, not {size_bytes}")
+        raise BufferRefused("truncated", f"{path} has {size} bytes, not {size_bytes}")
     try:
         header = Header(page)
     except BytesIllegal as error:
-        raise Refused("torn", f"{path}: {error.why}") from error
+        raise BufferRefused("torn", f"{path}: {error.why}") from error
     identity = header.identity
     if (identity.store_id, identity.run_id) != (record.store_id, record.run_id):
-        raise Refused("foreign", f"{path} belongs to the store {identity.root[:200]!r}")
+        raise BufferRefused("foreign", f"{path} belongs to the store {identity.root[:200]!r}")
     if (identity.number, identity.buffers, identity.buffer_bytes) != (number, record.buffers, record.buffer_bytes):
-        raise Refused("foreign", f"{path} is buffer {identity.number} of {identity.buffers}")
+        raise BufferRefused("foreign", f"{path} is buffer {identity.number} of {identity.buffers}")
     return header
 
 
 def _find(files: FileSystem, record: BufferRecord, left: Left, released: int, bound: int, salt: int) -> None:
     """Fill ``found`` with the buffers numbered from ``released + 1`` to ``bound``, as far as none is missing."""
     found: dict[int, Found | None] = {}
-    unread: list[tuple[Refused, str]] = []
+    unread: list[tuple[BufferRefused, str]] = []
     for number in range(record.buffers):
         path = f"{record.directory}/{number}"
         try:
@@ -210,8 +212,8 @@ def _find(files: FileSystem, record: BufferRecord, left: Left, released: int, bo
                         raise BytesIllegal("header refused", why=f"{published[0]} bytes in it")
                     found[binding.number] = None if published is None else Found(path, binding, *published)
             except BytesIllegal as error:
-                raise Refused("torn", f"{path}: {error.why}") from error
-        except Refused as error:
+                raise BufferRefused("torn", f"{path}: {error.why}") from error
+        except BufferRefused as error:
             unread.append((error, path))
     wanted = range(released + 1, bound + 1)
     missing = [number for number in wanted if number not in found]
@@ -291,9 +293,9 @@ class SurvivingBuffers:
                 continue
             try:
                 if epochs is not None and buffer.binding.epoch and buffer.binding.epoch not in epochs:
-                    raise Refused("other_epoch", f"{buffer.path}: epoch {buffer.binding.epoch}")
+                    raise BufferRefused("other_epoch", f"{buffer.path}: epoch {buffer.binding.epoch}")
                 report.written_bytes += self._write(buffer, left.committed_offset)
-            except Refused as error:
+            except BufferRefused as error:
                 left.refused.append((error.kind, str(error)))
                 left.suspects += [(each.path, each.binding.offset) for each in left.found[number:]]
                 left.refused += [("gap", f"{WHY['gap']}: {each.path}") for each in left.found[number + 1 :]]
@@ -319,7 +321,7 @@ class SurvivingBuffers:
         offset = buffer.binding.offset
         segment = self._segments.find(offset)
         if segment is None or buffer.end_offset > segment.end_offset:
-            raise Refused("no_segment", f"{buffer.path} has [{offset}, {buffer.end_offset})")
+            raise BufferRefused("no_segment", f"{buffer.path} has [{offset}, {buffer.end_offset})")
         source = self._files.open_private(buffer.path)
         self._verify(source, buffer)
         target = segment.open_for_read()
@@ -333,7 +335,7 @@ class SurvivingBuffers:
                 segment.read_into(position, old)
                 differs = old != new
                 if not is_write and bool((old[differs] != 0).any()):
-                    raise Refused("log_differs", f"{segment.path} from position {position} on")
+                    raise BufferRefused("log_differs", f"{segment.path} from position {position} on")
                 if is_write and differs.any():
                     if not written:
                         mark_open(self._files, self._paths, durable=self._durable)
@@ -348,7 +350,7 @@ class SurvivingBuffers:
         for at in range(0, buffer.position, _COPY_BYTES):
             crc = crc32(_read(source, HEADER_BYTES + at, min(_COPY_BYTES, buffer.position - at)).data, crc)
         if crc != buffer.crc:
-            raise Refused("changed", f"{buffer.path}: [0, {buffer.position})")
+            raise BufferRefused("changed", f"{buffer.path}: [0, {buffer.position})")
 
     def _tell(self, left: Left) -> None:
         for kind, text in left.refused:
