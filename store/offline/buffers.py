@@ -10,7 +10,7 @@ from typing import Final, Literal
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.errors import StoreError
-from pocketmq.store.recovery.surviving_buffers import look
+from pocketmq.store.recovery.left_buffers import look
 
 CURE: Final = "start the broker once, on this machine and before it is restarted: it writes them to the log"
 

@@ -1,6 +1,7 @@
 """Recovery of the files that the last run left on the disk.
 
     recovery     the steps, in order; safe to be killed at any of them
+    left_buffers, surviving_buffers   what a dead process has left in its write buffers goes to the log first
     log_scan     verifies the log from a checkpoint on
     scan_window, suspects   reads it; records that need a second look
     torn_tail    tells unfinished appends from damage

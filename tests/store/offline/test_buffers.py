@@ -34,7 +34,7 @@ def die(stepped: Stepped, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lock is not None
     pool._file_lock.release()
     lock.release()
-    monkeypatch.setattr("pocketmq.store.recovery.surviving_buffers.process_start", lambda files, pid: "another")
+    monkeypatch.setattr("pocketmq.store.recovery.left_buffers.process_start", lambda files, pid: "another")
 
 
 def test_a_live_broker_is_a_note(tmp_path: Path) -> None:
