@@ -212,16 +212,16 @@ class MessageStore:
         write_damage(self.file_system, self.paths, damaged)
 
     def show_all(self) -> None:
-        """Make everything appended before the call visible to consumers and key queries.
+        """Make everything appended before the call visible to consumers.
 
-        Commits and dispatches in this thread, and waits for a pass under way; not for the event loop.
+        Commits and dispatches in this thread, and waits for a pass under way, but for no append: the disk may have
+        stalled in it. Not for the event loop.
         """
         if self.pool is not None:
             try:
                 self.log.commit()
             except StoreError:
                 pass  # logged already; committed records are shown
-        self.short.hand_on()
         dispatcher, end = self.dispatcher, self.log.committed_offset
         for _ in range(SHOW_PASSES_MAX):
             if dispatcher.dispatched_offset < end:
@@ -468,7 +468,9 @@ class MessageStore:
     def find(self, topic: str, key: str, begin: int, end: int, max_num: int) -> tuple[list[bytes], KeyQueryResult]:
         """Do ``query``; return with the records how far the index was, and whether all of it was read."""
         self.show_all()
+        all_handed_on = self.short.hand_on_soon()
         result = self.index.query(topic, key, begin, end, max_num)
+        result.complete &= all_handed_on
         records: list[bytes] = []
         for offset in result.offsets:
             record = self.read_record(offset)

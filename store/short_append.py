@@ -29,7 +29,7 @@ from pocketmq.store.commitlog.group_feed import LogColumns
 from pocketmq.store.commitlog.windows import NoWindow
 from pocketmq.store.consumequeue.consume_queue import ConsumeQueue
 from pocketmq.store.dispatch import Dispatcher
-from pocketmq.store.errors import StoreError
+from pocketmq.store.errors import PageCacheBusy, StoreError
 from pocketmq.store.gate import SendGate
 from pocketmq.store.index.index import KeyIndex
 
@@ -237,6 +237,16 @@ class ShortAppend:
         if self._sum_end >= 0:
             with self._lock.patient:
                 self._hand_on_locked()
+
+    def hand_on_soon(self) -> bool:
+        """Do what ``hand_on`` does, or return False if an append has taken too long: the disk is slow or hangs."""
+        if self._sum_end >= 0:
+            try:
+                with self._lock:
+                    self._hand_on_locked()
+            except PageCacheBusy:
+                return False
+        return True
 
     def _note_checksum(self) -> None:
         if self._sum_end >= 0:

@@ -29,6 +29,7 @@ from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 from pocketmq.store.errors import DiskError
 from tests.broker.conftest import eventually, store_config
+from tests.broker.stalled_disk import StalledDisk
 from tests.profiles import tries
 from tests.sim.seeds import base_seed
 
@@ -431,4 +432,34 @@ async def test_a_record_too_short_for_ipv6_is_left_at_the_end_of_the_read_buffer
     connection: Any = SimpleNamespace(remote_host=bytes(20), is_v6=True)
     assert path.take(connection, len(frame)) == 0
     assert len(path._routes) == 1
+    await app.stop()
+
+
+async def test_reads_do_not_wait_for_a_stalled_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queues answer as if the disk worked; a key query says that it may lack the newest messages."""
+    disk = StalledDisk()
+    settings = store_config(tmp_path, os_page_cache_busy_timeout_mills=20)
+    app = BrokerApp(BrokerConfig(listen_port=0), settings, file_system=disk)
+    await app.start()
+    assert app._run.short_path is not None
+    monkeypatch.setattr(app._run.short_path, "settle", lambda: None)
+    peer, other = Peer(app), Peer(app)
+    for opaque in range(OPAQUE_FROM, OPAQUE_FROM + 3):
+        await peer.exchange(frame_of(opaque, [("A", 0, [FIRST["A", 0]])]), opaque)
+    assert app.store.short.waiting
+    disk.shut()
+    opaque = OPAQUE_FROM + 3
+    stalled = asyncio.create_task(other.exchange(frame_of(opaque, [("A", 0, [FIRST["A", 0]])]), opaque))
+    await eventually(lambda: disk.waiting)
+    await asyncio.to_thread(app.store.show_all)
+    assert app.store.max_offset("A", 0) == 3
+    _, index = await asyncio.to_thread(app.store.find, "A", "k", 0, 1 << 60, 1)
+    assert not index.complete
+    assert not stalled.done()
+    disk.open_gate()
+    await stalled
+    _, index = await asyncio.to_thread(app.store.find, "A", "k", 0, 1 << 60, 1)
+    assert index.complete
+    for each in (peer, other):
+        each.close()
     await app.stop()
