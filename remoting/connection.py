@@ -94,6 +94,7 @@ class ConnectionOwner(Protocol):
     short_path: "Callable[[Connection, int], int] | None"
     serves: Callable[[int], bool] | None
     refused: RefusedRequests | None
+    direct_writers: int
 
     def opened(self, connection: "Connection") -> bool:
         """Count the connection; False refuses it."""
@@ -207,6 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             self._output = None
         if self.direct is not None:
             self.direct.close()
+            self._owner.direct_writers -= 1
         if self._counted:
             self._counted = False
             self._owner.lost(self)
@@ -468,12 +470,15 @@ class Connection(asyncio.BufferedProtocol):
         if output is None or self.closed:
             return -1
         if self.direct is None:  # before the next question: with it the output notes when its bytes have left
+            if self._owner.direct_writers >= self._owner.config.direct_writers_max:
+                return -1
             assert self._transport is not None
             socket = self._transport.get_extra_info("socket")
             try:
                 self.direct = DirectWriter(self._owner.loop, output, -1 if socket is None else socket.fileno())
             except OSError:  # no descriptor is left, or this one has gone
                 return -1
+            self._owner.direct_writers += 1
         return output.turn if output.is_clear() else -1
 
     @property

@@ -71,6 +71,8 @@ class RemotingServer:
         self.connections: set[Connection] = set()
         self.unwritten_bytes = 0
         """Sum of the unwritten bytes that each connection had at its last write."""
+        self.direct_writers = 0
+        """Connections that have a second descriptor for the answers of other threads."""
         self.refused_count = 0
         """Connections closed at once because there were too many."""
         self.loop: asyncio.AbstractEventLoop

@@ -20,6 +20,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on one peer, and on all of them together."""
 
     connections_max: int = 10_000
+    direct_writers_max: int = 1_000
+    """Connections to which other threads may write small answers themselves; each takes a second descriptor."""
     frame_bytes_max: int = FRAME_BYTES_MAX
     """``com.rocketmq.remoting.frameMaxLength``."""
     half_frames_bytes_max: int = FRAME_BUDGET_BYTES

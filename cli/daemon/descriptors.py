@@ -1,7 +1,7 @@
 """File descriptors of a daemon: connections must not take those that the store needs.
 
 Lives here: ``room_for_files``: raises the limit of the process as far as permitted, and reduces the number of
-connections if that is not enough.
+connections, and of second descriptors for them, if that is not enough.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def room_for_files(
     would stop every send.
     """
     soft, hard = get()
-    wanted = config.connections_max * servers + FILES_MAX
+    wanted = config.connections_max * servers + config.direct_writers_max + FILES_MAX
     if soft != resource.RLIM_INFINITY and soft < wanted:
         raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         if raised > soft:
@@ -47,7 +47,9 @@ def room_for_files(
                 soft = raised
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return config
-    connections_max = max(1, max(soft - FILES_MAX, soft // 2) // servers)
+    direct_writers_max = min(config.direct_writers_max, max(1, soft // 16))
+    connections_max = max(1, max(soft - FILES_MAX - direct_writers_max, soft // 2) // servers)
+    config = msgspec.structs.replace(config, direct_writers_max=direct_writers_max)
     if connections_max >= config.connections_max:
         return config
     is_own_choice = config.connections_max != ServerConfig().connections_max

@@ -27,6 +27,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
+from pocketmq.remoting.server_config import ServerConfig
 from pocketmq.store.errors import DiskError
 from tests.broker.conftest import eventually, store_config
 from tests.broker.stalled_disk import StalledDisk
@@ -408,6 +409,37 @@ async def test_sums_reach_the_statistics(both: Both) -> None:
     ours, theirs = both.short.app.counters.totals, both.wide.app.counters.totals
     await eventually(lambda: (ours.put, ours.put_bytes) == (theirs.put, theirs.put_bytes))
     await eventually(lambda: both.short.app.observation.put_times.total == both.wide.app.observation.put_times.total)
+
+
+async def test_second_descriptors_are_limited(tmp_path: Path) -> None:
+    """Beyond the limit the loop writes the answers; a connection that ends makes room."""
+    config = ServerConfig(direct_writers_max=1)
+    app = BrokerApp(BrokerConfig(listen_port=0), store_config(tmp_path), server_config=config)
+    await app.start()
+    server = app._server
+    assert server is not None
+    first, second, third = Peer(app), Peer(app), Peer(app)
+
+    async def send(peer: Peer) -> None:
+        for opaque in range(OPAQUE_FROM, OPAQUE_FROM + 3):
+            await peer.exchange(frame_of(opaque, [("A", 0, [FIRST["A", 0]])]), opaque)
+
+    def writers() -> int:
+        return sum(connection.direct is not None for connection in server.connections)
+
+    await send(first)
+    await send(second)
+    assert (server.direct_writers, writers()) == (1, 1)
+    first.close()
+    await eventually(lambda: len(server.connections) == 1)
+    assert server.direct_writers == 0
+    await send(third)
+    await send(second)
+    assert (server.direct_writers, writers()) == (1, 1)
+    second.close()
+    third.close()
+    await app.stop()
+    assert server.direct_writers == 0
 
 
 async def test_a_record_too_short_for_ipv6_is_left_at_the_end_of_the_read_buffer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import resource
 
+import msgspec
 import pytest
 
 from pocketmq.cli.daemon.descriptors import FILES_MAX, room_for_files
@@ -14,11 +15,11 @@ NO_LIMIT = resource.RLIM_INFINITY
 @pytest.mark.parametrize(
     ("limits", "servers", "raised", "connections_max"),
     [
-        ((1024, 1_000_000), 1, [(11_024, 1_000_000)], 10_000),
-        ((1024, NO_LIMIT), 2, [(21_024, NO_LIMIT)], 10_000),
+        ((1024, 1_000_000), 1, [(12_024, 1_000_000)], 10_000),
+        ((1024, NO_LIMIT), 2, [(22_024, NO_LIMIT)], 10_000),
         ((50_000, 50_000), 1, [], 10_000),
         ((NO_LIMIT, NO_LIMIT), 1, [], 10_000),
-        ((1024, 4096), 1, [(4096, 4096)], 4096 - FILES_MAX),
+        ((1024, 4096), 1, [(4096, 4096)], 4096 - FILES_MAX - 256),
         ((1024, 1024), 2, [], 256),
         ((3, 3), 2, [], 1),
     ],
@@ -63,8 +64,11 @@ def test_a_limit_that_cannot_be_raised_is_lived_with() -> None:
 
 
 def test_few_connections_need_nothing() -> None:
-    """Settings that fit stay unchanged, without a line of output."""
+    """Connections that fit stay as many, without a line of output; fewer of them get a second descriptor."""
     log = CapturedLog()
     wanted = ServerConfig(connections_max=10)
-    assert room_for_files(wanted, 1, log, get=lambda: (100, 100), put=lambda limits: None) is wanted
+    config = room_for_files(wanted, 1, log, get=lambda: (100, 100), put=lambda limits: None)
+    assert config == msgspec.structs.replace(wanted, direct_writers_max=6)
+    wanted = ServerConfig(connections_max=10, direct_writers_max=5)
+    assert room_for_files(wanted, 1, log, get=lambda: (1039, 1039), put=lambda limits: None) is wanted
     assert not log.events
