@@ -11,20 +11,16 @@ Lives here: ``RunToCompletion``.
 """
 
 import asyncio
-from typing import Final
 
 from pocketmq.broker.request.executor import SETTLE_AFTER_MS, DrainExecutor
 from pocketmq.broker.request.request_task import Task
-from pocketmq.broker.send.send_times import SendTimes
+from pocketmq.broker.send.send_times import SendTimes, stages_of
 from pocketmq.broker.send.short_answer import answer_of
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.broker.stats.stage_times import STAGE_COUNT, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.remoting.connection import Connection
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.short_append import ShortFrame
-
-_APPEND: Final = int(Stage.APPEND)
 
 
 class RunToCompletion:
@@ -85,9 +81,7 @@ class RunToCompletion:
         messages, size_bytes, requests = self._messages, self._bytes, self._requests
         self._messages = self._bytes = self._requests = 0
         if self._times is not None:
-            stages_ns = [0] * STAGE_COUNT
-            stages_ns[_APPEND] = self._took_ns
-            self._times.stages.add_quick(requests, 0, stages_ns)
+            self._times.stages.add_quick(requests, 0, stages_of((0, 0, self._took_ns), 0))
             self._times.put_times.record(self._took_ns, requests)
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)

@@ -10,7 +10,7 @@ from typing import Final
 from pocketmq.broker.send.send_batch import PlannedSend
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
-from pocketmq.broker.stats.stage_times import SEND_PAIR, PairStages, RequestTiming, Stage
+from pocketmq.broker.stats.stage_times import SEND_PAIR, STAGE_COUNT, PairStages, RequestTiming, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.store.append_result import AppendResult
@@ -81,3 +81,14 @@ class SendTimes:
             self.stages.record_ns(stage, wait_ns, count)
             self.flush_times.look()
         return SEND_PAIR, sends, sends[0].task.created_ns, stages_ns, put_timing.drained_ns
+
+
+def stages_of(put: tuple[int, int, int], answer_ns: int) -> list[int]:
+    """Return the times of the stages of a short append: ``put`` says when it was asked for, had the append lock, and
+    was done; then it was answered for ``answer_ns``. Each took place, so each counts, however short it was.
+    """
+    stages_ns = [0] * STAGE_COUNT
+    stages_ns[_LOCK_WAIT] = put[1] - put[0] or 1
+    stages_ns[_APPEND] = put[2] - put[1] or 1
+    stages_ns[_PROCESS] = answer_ns or 1
+    return stages_ns

@@ -33,10 +33,10 @@ from pocketmq.broker.send.native_append import NativeSend
 from pocketmq.broker.send.run_to_completion import RunToCompletion
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.send.send_processor import SendProcessor
-from pocketmq.broker.send.send_times import PutTiming, SendTimes
+from pocketmq.broker.send.send_times import PutTiming, SendTimes, stages_of
 from pocketmq.broker.send.short_answer import answer_of
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.broker.stats.stage_times import SEND_PAIR, STAGE_COUNT, RequestTiming, Stage
+from pocketmq.broker.stats.stage_times import SEND_PAIR, RequestTiming
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.hashes import crc32
@@ -77,9 +77,6 @@ _CODE: Final = int(RequestCode.NATIVE_APPEND)
 _NOT_PLAIN: Final = ~PLAIN_SYS_FLAGS
 _FIELD_TO_KEY: Final = 2 + len(UNIQ_PREFIX)
 """From the end of the topic to the unique key: the length of the properties, the name of the first one."""
-_LOCK_WAIT: Final = int(Stage.LOCK_WAIT)
-_APPEND: Final = int(Stage.APPEND)
-_PROCESS: Final = int(Stage.PROCESS)
 _unpack_head = REQUEST_HEAD.unpack_from
 _Check = tuple[ShortSection, int, int, int, bytes, int]
 _Times = tuple[int, int, int]
@@ -458,7 +455,7 @@ class ShortPath:
             )
             task.settled = True
         started_ns, _, appended_ns = times
-        self._processor.acknowledge(sends, result, PutTiming(started_ns, started_ns, appended_ns, _stages_of(times, 0)))
+        self._processor.acknowledge(sends, result, PutTiming(started_ns, started_ns, appended_ns, stages_of(times, 0)))
 
     # ---- statistics
 
@@ -468,7 +465,7 @@ class ShortPath:
         if times is None:
             return
         started_ns, _, appended_ns = put
-        stages_ns = _stages_of(put, self._monotonic_ns() - appended_ns)
+        stages_ns = stages_of(put, self._monotonic_ns() - appended_ns)
         times.stages.drained(tasks, started_ns, stages_ns, appended_ns - started_ns)
         if not self._acknowledges_later:
             times.put_times.record(appended_ns - started_ns, len(tasks))
@@ -486,7 +483,7 @@ class ShortPath:
         times = self._times
         if quick and times is not None:  # all as the last one: each of their stages took less than a millisecond
             started_ns, _, appended_ns = self._quick_times
-            stages_ns = _stages_of(self._quick_times, self._answer_ns)
+            stages_ns = stages_of(self._quick_times, self._answer_ns)
             times.stages.add_quick(quick, self._quick_wait_ns, stages_ns)
             if not self._acknowledges_later:
                 times.put_times.record(appended_ns - started_ns, quick)
@@ -494,12 +491,3 @@ class ShortPath:
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)  # last: a reader that sees the messages sees their times
         self._store.short.hand_on()
-
-
-def _stages_of(put: _Times, answer_ns: int) -> list[int]:
-    """Return the times of the stages of an append; each took place, so each counts, however short it was."""
-    stages_ns = [0] * STAGE_COUNT
-    stages_ns[_LOCK_WAIT] = put[1] - put[0] or 1
-    stages_ns[_APPEND] = put[2] - put[1] or 1
-    stages_ns[_PROCESS] = answer_ns or 1
-    return stages_ns
