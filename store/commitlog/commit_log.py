@@ -334,6 +334,7 @@ class CommitLog:
             self.gate.changed()
             remove(self.appended_offset)
             self.queue_offsets.forget(topic)
+            self.gate.changed()  # a check made meanwhile may have found a queue that has gone
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset that the next record of a queue gets."""

@@ -352,6 +352,14 @@ async def test_a_topic_that_changes_closes_the_gate(both: Both) -> None:
     assert both.served > served
 
 
+async def test_what_was_checked_while_queues_are_removed_is_checked_again(both: Both) -> None:
+    """It may hold a queue that has gone; then no entry of it would be put at once any more."""
+    store, seen = both.short.app.store, []
+    before = store.gate.generation
+    await asyncio.to_thread(store.log.forget_queues, "A", lambda end: seen.append(store.gate.generation))
+    assert before < seen[0] < store.gate.generation
+
+
 def fill_disk(app: BrokerApp, on: bool) -> None:
     """Let the disk count as full, or not."""
     app.store.retention.flags.set_disk_full(on)
