@@ -227,19 +227,22 @@ class Connection(asyncio.BufferedProtocol):
         socket put them."""
         decoder = self._decoder
         short_path = self._owner.short_path
-        if (
-            short_path is not None
-            and not decoder.rest
-            and decoder.large is None
-            and decoder.error is None
-            and not self.closed
-        ):
-            taken = short_path(self, nbytes)
-            if taken:
-                self.touched = True
-                if taken == nbytes:
-                    return
-                nbytes = decoder.skip(taken, nbytes)
+        if short_path is not None and decoder.large is None and decoder.error is None and not self.closed:
+            if not decoder.rest:
+                taken = short_path(self, nbytes)
+                if taken:
+                    self.touched = True
+                    if taken == nbytes:
+                        return
+                    nbytes = decoder.skip(taken, nbytes)
+            elif self._clock.monotonic_ns() - self._half_began_ns < self._owner.slow_read_ns:
+                taken = short_path(self, len(decoder.rest) + nbytes)
+                if taken:
+                    self.touched = True
+                    self._half_began_ns = 0
+                    nbytes = decoder.skip(taken, len(decoder.rest) + nbytes)
+                    if not nbytes:
+                        return
         begin_ns = self._clock.monotonic_ns()
         frames = decoder.buffer_updated(nbytes)
         self.touched = True

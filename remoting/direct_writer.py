@@ -58,10 +58,10 @@ class DirectWriter:
             written = True
             try:
                 rest = frame[self._write(self._descriptors[0], frame) :]
-            except BlockingIOError:
-                written = False
-            except OSError:
+            except (BrokenPipeError, ConnectionError):
                 pass  # the peer is gone; the loop learns it by its next read
+            except OSError:  # the socket is full, or the system has no memory for it
+                written = False
         if rest:
             self._stuck = True  # the lock stays taken until the loop has written the rest
             self._call_loop(self._finish, rest)

@@ -119,8 +119,12 @@ class FrameDecoder:
         return self._window
 
     def skip(self, taken_bytes: int, received_bytes: int) -> int:
-        """Drop whole frames at the start of the scratch buffer, which another reader has taken; return how many
-        received bytes are left, now at its start."""
+        """Drop whole frames at the start of the scratch buffer, which another reader has taken, ``rest`` with them;
+        return how many of the ``received_bytes`` (with ``rest``) are left, now at its start."""
+        if self.rest:
+            self.rest = b""
+            self._budget.release(self)
+        self.frame_count += 1
         left = received_bytes - taken_bytes
         self._scratch[:left] = bytes(self._scratch[taken_bytes:received_bytes])
         return left

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pocketmq.cli.message_format import FIELDS, MessageFormat, json_line, unescape
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
+from pocketmq.common.record import BODY_AT
 
 
 class Received(ReceivedMessage):
@@ -54,8 +55,9 @@ class Received(ReceivedMessage):
 
 
 def received(body: bytes, properties: str = "TAGS\x01A\x02KEYS\x01k1 k2\x02color\x01red\x02") -> ReceivedMessage:
-    record = len(body).to_bytes(4, "big") + body + properties.encode()
-    return Received(record, "broker-a", "T", 3, 42, 4, 4 + len(body))
+    head = bytes(BODY_AT - 4) + len(body).to_bytes(4, "big")
+    record = head + body + properties.encode()
+    return Received(record, "broker-a", "T", 3, 42, BODY_AT, BODY_AT + len(body))
 
 
 def test_fields_literals_and_escapes() -> None:
