@@ -190,8 +190,8 @@ class MessageStore:
         """Commit what write buffers hold as soon as it is appended, while ``is_awaited()``; only buffers that survive
         the process."""
         commit, pool = self.components.commit, self.pool
-        if commit is not None and pool is not None and pool.survives:
-            commit.is_awaited = is_awaited
+        if commit is not None and pool is not None:  # which kind it is shows when it opens
+            commit.is_awaited = lambda: pool.survives and is_awaited()
 
     def start_at(self, offset: int) -> None:
         """Begin an empty log at ``offset``, a segment's first byte: for a slave whose master has nothing older.
