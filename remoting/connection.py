@@ -482,7 +482,11 @@ class Connection(asyncio.BufferedProtocol):
             except OSError:  # no descriptor is left, or this one has gone
                 return -1
             self._owner.direct_writers += 1
-        return output.turn if output.is_clear() else -1
+        if output.handed_on != output.passed_on:  # as is_clear, which is asked here only to note when they have left
+            output.is_clear()
+            return -1
+        assert self._transport is not None
+        return -1 if output.waiting_bytes or self._transport.get_write_buffer_size() else output.turn
 
     @property
     def unwritten_bytes(self) -> int:

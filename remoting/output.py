@@ -36,15 +36,15 @@ class Output:
     __slots__ = (
         "_buffers",
         "_descriptor",
-        "_handed_on",
         "_loop",
         "_noting",
         "_on_flush",
-        "_passed_on",
         "_scheduled",
         "_transport",
         "_write",
         "direct",
+        "handed_on",
+        "passed_on",
         "turn",
         "waiting_bytes",
     )
@@ -59,8 +59,9 @@ class Output:
         self._write = write
         sock = transport.get_extra_info("socket")
         self._descriptor: int = -1 if sock is None else sock.fileno()
-        self._handed_on = 0  # writes to the transport, and how many of them have certainly left the turn
-        self._passed_on = 0
+        self.handed_on = 0
+        self.passed_on = 0
+        """How many of the ``handed_on`` writes to the transport have certainly left their turn; see ``is_clear``."""
         self._noting = False
         self._loop = loop
         self._transport = transport
@@ -99,7 +100,7 @@ class Output:
         transport = self._transport
         if transport.is_closing():  # from here on the descriptor may be another connection's
             return
-        if self._handed_on != self._passed_on or self._descriptor < 0 or transport.get_write_buffer_size():
+        if self.handed_on != self.passed_on or self._descriptor < 0 or transport.get_write_buffer_size():
             self._hand_on(data)
             return
         try:
@@ -112,14 +113,14 @@ class Output:
     def _hand_on(self, data: Buffer) -> None:
         # Until the end of the turn uvloop holds what it was given, and does not count it as its buffer: only in a later
         # turn does an empty buffer mean that all of it has left.
-        self._handed_on += 1
+        self.handed_on += 1
         self._transport.write(data)
         self._note_soon()
         self._on_flush()
 
     def is_clear(self) -> bool:
         """Return whether all bytes have certainly left for the socket, so that another writer may write now."""
-        if self._handed_on != self._passed_on:
+        if self.handed_on != self.passed_on:
             self._note_soon()
             return False
         return not self.waiting_bytes and not self._transport.get_write_buffer_size()
@@ -127,14 +128,14 @@ class Output:
     def _note_soon(self) -> None:
         if not self._noting:
             self._noting = True
-            self._loop.call_soon(self._note, self._handed_on)
+            self._loop.call_soon(self._note, self.handed_on)
 
     def _note(self, handed_on: int) -> None:
         """In a later turn: all writes up to number ``handed_on`` have left, or the transport counts them."""
-        self._passed_on = handed_on
-        self._noting = handed_on != self._handed_on
+        self.passed_on = handed_on
+        self._noting = handed_on != self.handed_on
         if self._noting:
-            self._loop.call_soon(self._note, self._handed_on)
+            self._loop.call_soon(self._note, self.handed_on)
 
     def _end_of_turn(self) -> None:
         self._scheduled = False
@@ -158,7 +159,7 @@ class Output:
         """Hand ``data`` to the transport before everything that waits here."""
         if not self._transport.is_closing():
             self.turn += 1
-            self._handed_on += 1
+            self.handed_on += 1
             self._transport.write(data)
             self._note_soon()
 
@@ -166,7 +167,7 @@ class Output:
         buffers = self._buffers
         self._buffers = []
         self.turn += 1
-        self._handed_on += 1
+        self.handed_on += 1
         if self.direct is not None:
             self._note_soon()
         write = self._transport.write

@@ -74,7 +74,8 @@ class RetryBudget:
         if bucket is None:
             bucket = self._bucket(broker)
         if bucket.parts < self._max_parts:
-            bucket.parts = min(bucket.parts + self._earned, self._max_parts)
+            parts = bucket.parts + self._earned
+            bucket.parts = parts if parts < self._max_parts else self._max_parts  # min, a call less for each send
 
     def room(self, broker: str) -> Room:
         """Return whether a retry may go to ``broker`` now."""

@@ -137,7 +137,6 @@ class HaService:
         self.transfer.start(self._environment.runner)
         self._store.replicas = self
         self._store.gate.changed()
-        log.on_committed.append(self.committed)
         self._worker = self._environment.runner.start("ha-service", self.step)
         return self._epoch
 
@@ -395,7 +394,7 @@ class HaService:
         """Add a slave whose stream begins."""
         with self._lock:
             if self._slaves.get(connection.node_id) is connection or connection.protocol == "rocketmq":
-                self._streams = (*self._streams, connection)
+                self._serve((*self._streams, connection))
                 if connection.is_counted:
                     self._counted = (*self._counted, connection)
                 self._recount()
@@ -456,11 +455,18 @@ class HaService:
                 why=why,
             )
 
+    def _serve(self, streams: tuple[SlaveConnection, ...]) -> None:
+        """Serve these slaves from now on; without one an append does not call for them."""
+        log = self._store.log
+        self._streams = streams
+        others = [callback for callback in log.on_committed if callback != self.committed]
+        log.on_committed = [*others, self.committed] if streams else others
+
     def _forget(self, connection: SlaveConnection) -> None:
         with self._lock:
             if self._slaves.get(connection.node_id) is connection:
                 del self._slaves[connection.node_id]
-            self._streams = tuple(other for other in self._streams if other is not connection)
+            self._serve(tuple(other for other in self._streams if other is not connection))
             self._counted = tuple(other for other in self._counted if other is not connection)
             self._recount()
 

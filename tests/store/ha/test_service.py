@@ -317,11 +317,14 @@ def test_disk_and_slaves_are_waited_for_together(tmp_path: Path) -> None:
 
 
 def test_a_store_without_replicas_answers_as_before(tmp_path: Path) -> None:
-    """This holds after the service has stopped, too."""
+    """An append calls for slaves while there are any; nothing of it is left when the service has stopped."""
     master = Master(tmp_path)
-    committed = list(master.store.log.on_committed)
+    alone = list(master.store.log.on_committed)
+    assert master.ha.committed not in alone
+    master.following(broker_id=7)
+    assert master.store.log.on_committed == [*alone, master.ha.committed]
     master.ha.stop()
-    assert master.store.log.on_committed == committed[:-1]
+    assert master.store.log.on_committed == alone
     master.store.close()
 
 
