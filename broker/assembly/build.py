@@ -261,6 +261,7 @@ def build(
     if config.short_path_enable and not replication.role.is_slave:
         send_pair = table.executor("SendMessageThread")
         short_path = send_pair.short = ShortPath(
+            config,
             store,
             sends,
             send_pair,

@@ -64,6 +64,14 @@ class BatchItem:
     properties: dict[str, str]
 
 
+def of_broker(config: BrokerConfig) -> dict[str, str]:
+    """Return the properties that the broker adds to each message of these clients."""
+    added = {CLUSTER: config.broker_cluster_name, TRACE_ON: "true" if config.trace_on else "false"}
+    if config.region_id:  # a 5.3 consumer traces no message that does not name its region
+        added[MSG_REGION] = config.region_id
+    return added
+
+
 def decode_batch(body: Buffer) -> list[BatchItem]:
     """Return the messages of a batch body; raises ``MessageIllegal`` when its lengths disagree."""
     view = memoryview(body)
@@ -155,10 +163,7 @@ class RocketMQSends:
     """Properties that the broker adds to each message."""
 
     def __post_init__(self) -> None:
-        config = self.config
-        self._of_broker = {CLUSTER: config.broker_cluster_name, TRACE_ON: "true" if config.trace_on else "false"}
-        if config.region_id:  # a 5.3 consumer traces no message that does not name its region
-            self._of_broker[MSG_REGION] = config.region_id
+        self._of_broker = of_broker(self.config)
 
     def plan(self, task: Task) -> RocketMQSend:
         """Check and encode one request; raises ``NotStored`` or ``MessageIllegal``."""

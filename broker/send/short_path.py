@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any, Final
 
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.request.executor import SETTLE_AFTER_MS, DrainExecutor
 from pocketmq.broker.request.request_task import AnswerPort, Buffers, Refusal, Task
 from pocketmq.broker.send.native_append import NativeSend
@@ -35,6 +36,7 @@ from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.send.send_processor import SendProcessor
 from pocketmq.broker.send.send_times import PutTiming, SendTimes, stages_of
 from pocketmq.broker.send.short_answer import answer_of
+from pocketmq.broker.send.short_rocketmq import ShortRocketMQ
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stage_times import SEND_PAIR, RequestTiming
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -107,6 +109,7 @@ class ShortPath:
 
     def __init__(
         self,
+        config: BrokerConfig,
         store: MessageStore,
         processor: SendProcessor,
         executor: DrainExecutor,
@@ -150,6 +153,17 @@ class ShortPath:
         self._routes_bytes = 0  # an estimate
         self._queues: dict[tuple[str, int], tuple[ShortSection, bytes, int]] = {}
         self._queues_under = (-1, -1)
+        self._rocketmq = ShortRocketMQ(
+            config,
+            scratch,
+            store.gate,
+            topics,
+            self._section_of,
+            store.store_host,
+            checker.body_max,
+            self._is_v6,
+            self._host_bits,
+        )
         self._sample_ns = 0
         self._reads = 0
         self._acknowledges_later = True
@@ -184,13 +198,23 @@ class ShortPath:
             header_bytes = word & 0xFFFFFF
             body_at = at + 8 + header_bytes
             if (
-                lead != REQUEST_LEAD
-                or word >> 24 != MSGPACK
-                or end > received_bytes
+                end > received_bytes
                 or body_at > end
                 or header_bytes > HEADER_BYTES_MAX
-                or opaque > OPAQUE_MAX
+                or (self._lock.held_since_ns and self._lock.is_busy())
+                or (self._pool is not None and self._pool.available == 0)
+                or connection.is_v6 is not self._is_v6
             ):
+                break
+            if word >> 24 != MSGPACK:
+                task = self._rocketmq.task(connection, word >> 24, at, body_at, end, begin_ns)
+                if task is None or not offer(task):
+                    break
+                self._offer = self._executor.queue.offer
+                at = end
+                frames += 1
+                continue
+            if lead != REQUEST_LEAD or opaque > OPAQUE_MAX:
                 break
             rest = bytes(view[at + REQUEST_HEAD.size : body_at])
             route = routes.get(rest)
@@ -204,12 +228,7 @@ class ShortPath:
                     break
             count = route.count
             records_at = body_at + 4 * count
-            if (
-                records_at > end
-                or (self._lock.held_since_ns and self._lock.is_busy())
-                or (self._pool is not None and self._pool.available == 0)
-                or connection.is_v6 is not self._is_v6
-            ):
+            if records_at > end:
                 break
             sizes = _SIZES[count].unpack_from(view, body_at)
             here = records_at
@@ -264,9 +283,9 @@ class ShortPath:
             )
             request.received_ns = begin_ns
             frame = ShortFrame(parts, memoryview(body)[4 * count :], count, end - records_at, host, route.generation)
-            context = (frame, connection.direct_turn())
-            task = Task(connection, request, begin_ns, end - body_at + TASK_BYTES, context)
-            if self.here is None or not self.here.serve(task, *context):
+            turn = connection.direct_turn()
+            task = Task(connection, request, begin_ns, end - body_at + TASK_BYTES, (frame, turn, None))
+            if self.here is None or not self.here.serve(task, frame, turn):
                 if not offer(task):
                     break  # full: admission refuses it, in its words
                 self._offer = self._executor.queue.offer  # its threads run now: a call less
@@ -288,14 +307,7 @@ class ShortPath:
         except (HeaderIllegal, WrongDirection):
             return None
         header: Any = request.header
-        if (
-            request.code != _CODE
-            or request.oneway
-            or request.extra
-            or not 1 <= len(header.sections) <= SECTIONS_MAX
-            or self._store.is_refusing()
-            or self._refused_by_role() is not None
-        ):
+        if request.code != _CODE or request.oneway or request.extra or not 1 <= len(header.sections) <= SECTIONS_MAX:
             return None
         if (generation, topics_generation) != self._queues_under:  # sends to many topics combine the same queues anew
             self._queues_under = generation, topics_generation
@@ -309,7 +321,6 @@ class ShortPath:
                 return None
             section, field, key_at = known
             checks.append((section, total - count, total, queue_id, field, key_at))
-        self._acknowledges_later = self._store.acknowledges_later
         route = Route(
             generation,
             topics_generation,
@@ -329,18 +340,27 @@ class ShortPath:
         return route
 
     def _learn_queue(self, topic: str, queue_id: int) -> tuple[ShortSection, bytes, int] | None:
-        """Return a queue that sends may go to, its topic's field and the place of the unique key; None for any other.
-
-        A queue without a message is none yet: the wide way makes it.
-        """
-        queue = self._store.consume_queues.get(topic, queue_id)
-        if queue is None or not 0 <= queue_id < self._queue_nums(topic):
+        """Return a queue that sends may go to, its topic's field and the place of the unique key; None for any other."""
+        section = self._section_of(topic, queue_id)
+        if section is None:
             return None
         field = topic_field(topic)
         if len(self._queues) >= QUEUES_MAX:
             self._queues.clear()
-        known = self._queues[topic, queue_id] = ShortSection(topic, queue_id, queue), field, len(field) + _FIELD_TO_KEY
+        known = self._queues[topic, queue_id] = section, field, len(field) + _FIELD_TO_KEY
         return known
+
+    def _section_of(self, topic: str, queue_id: int) -> ShortSection | None:
+        """Return a queue that may be sent to now, as far as the gate and the topics' generation say; else None.
+
+        A queue without a message is none yet: the wide way makes it.
+        """
+        store = self._store
+        if store.is_refusing() or self._refused_by_role() is not None or not 0 <= queue_id < self._queue_nums(topic):
+            return None
+        queue = store.consume_queues.get(topic, queue_id)
+        self._acknowledges_later = store.acknowledges_later
+        return None if queue is None else ShortSection(topic, queue_id, queue)
 
     def _queue_nums(self, topic: str) -> int:
         """Return the queues of a topic that has passed every check of a send and is on disk; 0 for any other."""
@@ -417,7 +437,8 @@ class ShortPath:
                 if turn < 0 or not connection.direct.write(data, turn):  # type: ignore[union-attr]
                     posted.append((connection, [data]))
                 connection, turn, data = task.connection, task.context[1], b""
-            data += answer_of(task.request.opaque, task.context[0])
+            frame, _, sent = task.context
+            data += answer_of(task.request.opaque, frame) if sent is None else self._rocketmq.answer(task)
             task.settled = True
         if turn < 0 or not connection.direct.write(data, turn):  # type: ignore[union-attr]
             posted.append((connection, [data]))
@@ -429,14 +450,17 @@ class ShortPath:
         sends: list[Any] = []
         result = AppendResult(PutStatus.PUT_OK, store_timestamp=frames[0].store_timestamp)
         for task, frame in zip(tasks, frames, strict=True):
-            body = memoryview(task.request.body)
-            sizes = body[: 4 * frame.count]
-            header: Any = task.request.header
             first = len(result.runs)
             for (_, records), (queue_offset, position) in zip(frame.parts, frame.places, strict=True):
                 result.first_queue_offsets.append(queue_offset)
                 result.runs.append([(position, len(records))])
                 result.end_offset = position + sum(record[1] for record in records)
+            task.settled = True
+            if task.context[2] is not None:
+                sends.append(self._rocketmq.send_of(task, first))
+                continue
+            header: Any = task.request.header
+            sizes = memoryview(task.request.body)[: 4 * frame.count]
             sends.append(
                 NativeSend(
                     task,
@@ -453,7 +477,6 @@ class ShortPath:
                     range(first, len(result.runs)),
                 )
             )
-            task.settled = True
         started_ns, _, appended_ns = times
         self._processor.acknowledge(sends, result, PutTiming(started_ns, started_ns, appended_ns, stages_of(times, 0)))
 

@@ -24,7 +24,7 @@ from pocketmq.common.record_codec import PlainRecordBuilder, decode_record
 from pocketmq.common.topics import TopicConfig
 from pocketmq.remoting.codec import decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import FRAME_BYTES_MAX, FrameDecoder, new_scratch
+from pocketmq.remoting.frame import FRAME_BYTES_MAX, Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 from pocketmq.remoting.server_config import ServerConfig
@@ -81,21 +81,22 @@ class Peer:
             if not got:
                 self.close()
                 return [*sorted(seen), ("closed",)]
-            for frame in self._decoder.feed(got):
-                response = decode_response_of(
-                    frame, lambda opaque: HELLO if opaque == hello else RequestCode.NATIVE_APPEND
-                )
-                assert response is not None
-                header: Any = response.header
-                results = None if header is None else header.results
-                extra = {name: value for name, value in response.extra.items() if name != "stages"}
-                seen.append((response.opaque, response.code, response.remark, str(results), str(extra)))
+            seen += [self.row_of(frame, hello) for frame in self._decoder.feed(got)]
             if last < 0 or any(row[0] == last for row in seen):
                 return sorted(seen)
 
     def write(self, data: bytes) -> None:
         """Write some bytes."""
         self._writer.write(data)
+
+    def row_of(self, frame: Frame, hello: int) -> tuple[Any, ...]:
+        """Return an answer as the tests compare it: opaque, code and what follows."""
+        response = decode_response_of(frame, lambda opaque: HELLO if opaque == hello else RequestCode.NATIVE_APPEND)
+        assert response is not None
+        header: Any = response.header
+        results = None if header is None else header.results
+        extra = {name: value for name, value in response.extra.items() if name != "stages"}
+        return (response.opaque, response.code, response.remark, str(results), str(extra))
 
     def close(self) -> None:
         """Close the socket; the next exchange opens another one."""
