@@ -54,6 +54,8 @@ from pocketmq.store.short_append import PATCHED_AT, ShortFrame, ShortSection
 
 ROUTES_MAX: Final = 20_000
 """Routes remembered; a full table starts again."""
+ROUTE_BYTES_MAX: Final = 4096
+"""Longest header that makes a route, so that hostile ones take bounded memory; usual ones have about 300 bytes."""
 TEMPLATES_MAX: Final = 4096
 """Kinds of properties remembered, each of at most ``TEMPLATE_BYTES_MAX`` bytes; a full table starts again."""
 TEMPLATE_BYTES_MAX: Final = 1024
@@ -329,6 +331,8 @@ class ShortRocketMQ:
 
     def _learn(self, key: tuple[Any, ...], kind: int, data: bytes) -> RocketMQRoute | None:
         """Decode a header in the usual way and check everything that the gate stands for; None: not for this path."""
+        if len(data) > ROUTE_BYTES_MAX:
+            return None
         generation, topics_generation = self._gate.generation, self._topics.generation  # before what they stand for
         try:
             request = decode_request(Frame(kind, data, b""))

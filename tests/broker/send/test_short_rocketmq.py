@@ -341,3 +341,17 @@ async def test_other_requests_in_json_pass(both: Both) -> None:
     for peer in (both.short, both.wide):
         rows = await peer.exchange(data, 5)
         assert rows[0][:2] == (5, 0)
+
+
+async def test_what_cannot_be_appended_here_goes_the_wide_way(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request of a task is complete: the wide way stores the same record and gives the same answer."""
+    path = both.short.app._run.short_path
+    assert path is not None
+    monkeypatch.setattr(path, "_append", lambda frames, now_ns: (0, now_ns, now_ns))
+    served = both.served
+    rng = random.Random(4)
+    for _ in range(20):
+        rows = await both.alike(partial(plain_frame, rng))
+        assert [row[1] for row in rows] == [0, 0]
+    assert both.served == served
+    await same_stores(both)
