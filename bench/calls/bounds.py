@@ -43,6 +43,6 @@ BOUNDS: Final = (
     Bound("connections", CLIENT, 62),
     Bound("push", BROKER, 570),
     Bound("push", CONSUMER, 217),
-    Bound("json", BROKER, 541),
-    Bound("binary", BROKER, 640),
+    Bound("json", BROKER, 100),
+    Bound("binary", BROKER, 110),
 )

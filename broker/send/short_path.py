@@ -340,7 +340,7 @@ class ShortPath:
         return route
 
     def _learn_queue(self, topic: str, queue_id: int) -> tuple[ShortSection, bytes, int] | None:
-        """Return a queue that sends may go to, its topic's field and the place of the unique key; None for any other."""
+        """Return a queue open to sends, its topic's field and the place of the unique key; None for any other."""
         section = self._section_of(topic, queue_id)
         if section is None:
             return None
