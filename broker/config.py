@@ -38,73 +38,106 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Former name → name: settings that files, environment and flags may still give under their former names."""
 
     broker_cluster_name: str = "DefaultCluster"
+    """Name of the cluster, which routes and admin tools show."""
     broker_name: str = "broker-a"
+    """Name of this master, shared by its slaves; two masters of a cluster need two names."""
     broker_id: int = MASTER_ID
+    """0: a master; above 0: a slave of the master of the same name."""
     broker_permission: int = 6
+    """Permission of the whole broker: 6 read and write, 4 read only, 2 write only."""
     short_path_enable: bool = True
     """Whether small sends take the short path (see docs/architecture.md). False: every send takes the wide one, which
     gives the same answers and costs more."""
     bind_address: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 listens on all of them (then set ``broker_ip1``)."""
     listen_port: int = 10911
-    """0 lets the system choose a port."""
+    """Port for clients; 0 lets the system choose one."""
     broker_ip1: str = ""
     """The advertised address; empty: ``bind_address``."""
     namesrv_addr: str = ""
     """``host:port;host:port``; empty: the broker registers nowhere."""
     region_id: str = "DefaultRegion"
+    """Region that answers to sends name; message ids of traces carry it."""
     trace_on: bool = True
     """Ask producers that can trace to do so, in the answers to sends."""
     trace_topic_enable: bool = False
     """Create ``msg_trace_topic_name`` with one queue at the start."""
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    """Topic of message traces."""
     store_reply_message_enable: bool = True
     """Store replies beside pushing them to their requesters."""
     reply_pushes_max: int = 10_000
     """Ours: replies that wait for their requesters; more are refused."""
 
     auto_create_topic_enable: bool = True
+    """Whether a send to an unknown topic creates it."""
     auto_create_subscription_group: bool = True
+    """Whether a consumer of an unknown group creates it."""
     default_topic_queue_nums: int = 8
+    """Maximum number of queues of a topic that a send creates (clients ask for 4)."""
     cluster_topic_enable: bool = True
+    """Keep a topic with the name of the cluster, as RocketMQ does."""
     broker_topic_enable: bool = True
+    """Keep a topic with the name of the broker, as RocketMQ does."""
     topics_max: int = 100_000
+    """Ours: maximum number of topics."""
     queues_max: int = 1_000_000
+    """Ours: maximum number of queues of all topics together."""
     topic_queue_nums_max: int = 65_536
+    """Ours: maximum number of queues of one topic."""
     subscription_groups_max: int = 100_000
+    """Ours: maximum number of consumer groups."""
     consumer_offsets_max: int = 1_000_000
-    """(topic, group, queue) entries of the offset table."""
+    """Ours: maximum number of (topic, group, queue) entries of the offset table."""
     clients_max: int = 100_000
-    """(group, connection) entries of the client table."""
+    """Ours: maximum number of (group, connection) entries of the client table."""
     clients_size_bytes_max: int = 512 << 20
     """Ours: memory of the client table, subscriptions included."""
 
     send_message_thread_pool_nums: int = 1
+    """Send threads, 1 or 2. With 2, sends under way together are stored in either order."""
     send_thread_pool_queue_capacity: int = 10_000
+    """Sends that may wait for the log; a full queue answers SYSTEM_BUSY at once."""
     send_queue_size_bytes_max: int = 256 << 20
+    """Ours: bytes of the sends that may wait for the log."""
     send_drain_max: int = 4096
+    """Ours: maximum number of requests taken from the queue at once; 1 is RocketMQ's pace."""
     send_drain_size_bytes_max: int = 4 << 20
+    """Ours: maximum bytes of the requests taken from the queue at once."""
     pull_message_thread_pool_nums: int = 2
+    """Pull threads, 1 or 2."""
     pull_thread_pool_queue_capacity: int = 100_000
+    """Pulls that may wait for a thread."""
     reply_thread_pool_queue_capacity: int = 10_000
+    """Replies that may wait for a thread."""
     query_thread_pool_queue_capacity: int = 20_000
+    """Queries of messages that may wait for a thread."""
     client_manager_thread_pool_queue_capacity: int = 1_000_000
+    """Requests about clients that may wait for a thread."""
     consumer_manager_thread_pool_queue_capacity: int = 1_000_000
+    """Requests about groups and offsets that may wait for a thread."""
     heartbeat_thread_pool_queue_capacity: int = 50_000
+    """Heartbeats that may wait for a thread."""
     end_transaction_pool_queue_capacity: int = 100_000
+    """Commits and rollbacks that may wait for a thread."""
     admin_broker_thread_pool_queue_capacity: int = 10_000
+    """Admin requests that may wait for a thread."""
     queue_size_bytes_max: int = 64 << 20
     """Bytes of each queue other than the send queue."""
     wait_time_mills_in_send_queue: int = 200
-    """Longest waits before fast failure answers. A wait above a client's timeout (3,000 ms) protects no client; it
-    is allowed, as with RocketMQ."""
+    """Longest wait of a send before fast failure answers it. A wait above a client's timeout (3,000 ms) protects no
+    client; it is allowed, as with RocketMQ."""
     wait_time_mills_in_pull_queue: int = 5000
+    """Longest wait of a pull before fast failure answers it."""
     wait_time_mills_in_heartbeat_queue: int = 31_000
+    """Longest wait of a heartbeat."""
     wait_time_mills_in_transaction_queue: int = 3000
+    """Longest wait of a commit or rollback."""
     wait_time_mills_in_admin_broker_queue: int = 5000
-    """RocketMQ 5.3's; 4.9 lets administrators wait for ever."""
+    """Longest wait of an admin request: RocketMQ 5.3's; 4.9 lets administrators wait for ever."""
     broker_fast_failure_enable: bool = True
-    """Read at the start only. Off: requests wait without limit; the page cache is still checked when they
-    arrive."""
+    """Answer SYSTEM_BUSY to requests that waited too long; read at the start only. Without it requests wait without
+    limit, and the page cache is still checked when they arrive."""
 
     reject_transaction_message: bool = False
     """Refuse half messages with NO_PERMISSION."""
@@ -113,7 +146,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     transaction_check_max: int = 15
     """Checks that reach a producer; after that many without a decision a half message is given up."""
     transaction_check_interval: int = 30_000
-    """RocketMQ 5.3's; 4.9 has 60,000."""
+    """How often half messages without a decision are looked for: RocketMQ 5.3's; 4.9 has 60,000."""
     transaction_pending_max: int = 100_000
     """Ours: half messages without a decision that are kept, about 0.5 KB each; more are refused."""
 
@@ -127,12 +160,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     at most ten a second of each (RocketMQ logs puts above 500 ms)."""
 
     long_polling_enable: bool = True
+    """Hold a pull that finds nothing until a message arrives, or its time is over."""
     short_polling_time_mills: int = 1000
+    """How long a pull that finds nothing is held with ``long_polling_enable=false``."""
     pull_holds_max: int = 100_000
+    """Ours: maximum number of held pulls; more are answered at once."""
     pull_holds_size_bytes_max: int = 64 << 20
+    """Ours: maximum bytes of the held pulls."""
     suspend_timeout_mills_max: int = 60_000
+    """Ours: longest time that a client may have its pull held."""
     native_pull_bytes_max: int = 4 << 20
+    """Ours: maximum bytes of the answer to one native pull."""
     native_pull_queues_max: int = 1024
+    """Ours: maximum number of queues in one native pull."""
 
     enable_property_filter: bool = True
     """SQL92 filters on properties. RocketMQ's default is off; a filter costs only those who use it."""
@@ -143,7 +183,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tables, every 10 s in 4.9, every 3 s in 5.3)."""
 
     flush_consumer_offset_interval: int = 5000
+    """How often consumer offsets are written to config/consumerOffset.json."""
     notify_consumer_ids_changed_enable: bool = True
+    """Notify the members of a group when one joins or leaves; otherwise they notice at their next rebalance."""
     lock_max_live_time: int = 60_000
     """How long a queue lock lives without renewal (RocketMQ: ``rocketmq.broker.rebalance.lockMaxLiveTime``)."""
     release_locks_on_disconnect: str = "OWN"
@@ -152,11 +194,17 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     lock_release_grace_mills: int = 1000
     """Ours: delay of that release; a client that reconnects by then keeps its locks."""
     queue_locks_max: int = 1_000_000
+    """Ours: maximum number of queues locked by ordered consumers."""
     channel_expired_timeout: int = 120_000
+    """A client that sends no heartbeat for so long is removed."""
     client_scan_interval: int = 10_000
+    """How often the broker looks for clients that sent no heartbeat."""
     register_name_server_period: int = 30_000
+    """How often the broker registers at the name servers."""
     register_broker_timeout_mills: int = 6000
+    """Timeout of one registration."""
     shutdown_timeout_mills: int = 10_000
+    """Ours: how long a stop waits for requests under way."""
 
     def __post_init__(self) -> None:
         for name in ("broker_cluster_name", "broker_name"):

@@ -1,20 +1,22 @@
 """All commands of ``pocketmq``, as typer shows and parses them.
 
-Lives here: ``build_app``, the root options.
+Lives here: ``build_app`` and ``build_command``, the root options.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from pocketmq.cli import pipeline
 from pocketmq.cli.admin import group, ha, lock, topic
 from pocketmq.cli.bench import bench
+from pocketmq.cli.config import command as config
 from pocketmq.cli.daemon import cluster, daemon_commands
 from pocketmq.cli.doctor import commands as doctor
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP
+from pocketmq.cli.help_texts import literal_help
 from pocketmq.cli.log import app as log
 from pocketmq.cli.messages import consume, dlq, message, produce, request, retry_store, trace, transaction
 from pocketmq.cli.scenario.command import scenario
@@ -33,6 +35,11 @@ def _show_version(value: bool) -> None:
 
         print(f"pocketmq {__version__}")
         raise typer.Exit
+
+
+def build_command(root: RootOptions) -> Any:
+    """Return the whole command, ready to call, with its help texts as they are written."""
+    return literal_help(typer.main.get_command(build_app(root)))
 
 
 def build_app(root: RootOptions) -> typer.Typer:
@@ -76,6 +83,7 @@ def build_app(root: RootOptions) -> typer.Typer:
     app.add_typer(transaction.build_app(), name="transaction", rich_help_panel="Use")
     app.add_typer(retry_store.build_app(), name="retry-store", rich_help_panel="Use")
     app.add_typer(pipeline.build_app(), name="pipeline", rich_help_panel="Use")
+    app.add_typer(config.build_app(), name="config", rich_help_panel="Check")
     app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
     app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
     return app

@@ -20,10 +20,10 @@ def main() -> None:
     if start is not None:
         _with_exit_code(start.run, lambda: False)
         return
-    from pocketmq.cli.app import RootOptions, build_app
+    from pocketmq.cli.app import RootOptions, build_command
 
     root = RootOptions()
-    _with_exit_code(lambda: build_app(root)(prog_name="pocketmq"), lambda: root.debug)
+    _with_exit_code(lambda: build_command(root)(prog_name="pocketmq"), lambda: root.debug)
 
 
 def _with_exit_code(run: Callable[[], object], debug: Callable[[], bool]) -> None:

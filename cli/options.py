@@ -22,13 +22,11 @@ TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Timeout of 
 
 Config = Annotated[
     str | None,
-    typer.Option(
-        "--config", "-c", metavar="FILE", help="TOML file with [broker], [store], [remoting], [namesrv], [log]."
-    ),
+    typer.Option("--config", "-c", metavar="FILE", help="TOML file; pocketmq config template prints one."),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting, e.g. store.flush_disk_type=SYNC_FLUSH; repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as log.level=debug; repeatable."),
 ]
 DataDir = Annotated[
     str | None,

@@ -41,13 +41,17 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The level, form and place of the log."""
 
     level: Level = "info"
+    """Events below it are not written."""
     format: Literal["console", "json"] = "console"
+    """One line of text or of JSON an event."""
     file: str = ""
-    """Lines are appended to it; empty: standard error."""
+    """File to which lines are appended; empty: standard error."""
     queue_events_max: int = 10_000
+    """Events that may wait for the writer; more are dropped and counted."""
     queue_size_bytes_max: int = 16 << 20
+    """Bytes of the events that may wait for the writer."""
     repeats_per_second_max: int = 10
-    """Of the same event of the same logger; the rest of that second is counted, not written."""
+    """Lines a second for one event of one logger; the rest of that second is counted, not written."""
 
     def __post_init__(self) -> None:
         for name in ("queue_events_max", "queue_size_bytes_max", "repeats_per_second_max"):

@@ -260,10 +260,19 @@ class SettingsReader:
     def _suggest_key(self, section: str, key: str) -> str:
         """Suggest the intended name: a near name of the section, or the section that does have the key."""
         snake = snake_case(key)
-        near = difflib.get_close_matches(snake, self._fields[section], n=1, cutoff=0.6)
+        if snake in self._fields[section]:
+            return f"; did you mean {snake!r}?"
+        owners = [f"{owner}.{snake}" for owner, fields in self._fields.items() if snake in fields]
+        if owners:
+            return f"; did you mean {' or '.join(map(repr, owners))}?"
+        other, _, rest = snake.partition("_")
+        if rest and other in self._fields and other != section:
+            return self._suggest_key(other, rest).replace("did you mean '", f"did you mean '{other}.", 1)
+        near = [field for field in self._fields[section] if field.endswith(f"_{snake}")]
+        near = near or difflib.get_close_matches(snake, self._fields[section], n=1, cutoff=0.6)
         if near:
-            return f"; did you mean {near[0]!r}?"
-        return self._suggest_anywhere(key)
+            return f"; did you mean {' or '.join(map(repr, near[:3]))}?"
+        return f"; see: pocketmq config show {section}"
 
     def _suggest_anywhere(self, key: str) -> str:
         snake = snake_case(key)

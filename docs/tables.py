@@ -1,7 +1,8 @@
 """Write the tables that are made from the code into the pages: ``make docs-tables``.
 
 Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``), the
-fields of a message from ``common/message_fields.py`` (``field_table``), metrics from the rows of ``broker/metrics``.
+fields of a message from ``common/message_fields.py`` (``field_table``), metrics from the rows of ``broker/metrics``,
+settings, and the files in ``conf/`` of the three daemons, from the structs that declare them (``cli/config``).
 
 A page marks where a table goes; all between the two lines is written here, but for the last column of
 docs/compatibility.md (which test shows a code, or why it is refused): that is written by hand, and kept.
@@ -13,13 +14,16 @@ docs/compatibility.md (which test shows a code, or why it is refused): that is w
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from docs.field_table import message_fields
 from docs.refusal_table import refusals
 from pocketmq.broker.metrics import metrics_table
+from pocketmq.cli.config.template import COMMANDS, settings_table, template
+from pocketmq.cli.daemon.daemon import SECTIONS
 from pocketmq.remoting.protocol import FAMILIES, PROTOCOL
 from pocketmq.remoting.protocol.spec import Pool, Raw, Spec
 
@@ -81,14 +85,19 @@ def _parts(header: type | None, body: type | Raw | None) -> str:
     return ", ".join(names) or "–"
 
 
+def _settings_of(section: str, _page: str) -> str:
+    return settings_table(section)
+
+
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "request-codes-of-rocketmq": codes_of_rocketmq,
     "request-codes-by-family": codes_by_family,
     "message-fields": message_fields,
     "metrics": lambda _page: metrics_table.tables(),
     "refusals": refusals,
+    **{f"settings-{section}": partial(_settings_of, section) for section in SECTIONS},
 }
-PAGES: Final = ("docs/compatibility.md", "docs/metrics.md", "docs/protocol.md", "docs/sending.md")
+PAGES: Final = ("docs/compatibility.md", "docs/metrics.md", "docs/protocol.md", "docs/sending.md", "docs/settings.md")
 
 
 def generated(page: str) -> str:
@@ -100,12 +109,19 @@ def generated(page: str) -> str:
     return REGION.sub(fill, page)
 
 
+def texts() -> Iterator[tuple[str, str]]:
+    """Yield the name of each generated page or file with its text."""
+    for name in PAGES:
+        yield name, generated((ROOT / name).read_text())
+    for command in COMMANDS:
+        yield f"conf/{command}.toml", template(command)
+
+
 def main() -> None:
     """Write the pages that changed, and name them."""
-    for name in PAGES:
+    for name, new in texts():
         path = ROOT / name
         old = path.read_text()
-        new = generated(old)
         if new != old:
             path.write_text(new)
             print(f"written: {name}", file=sys.stderr)

@@ -15,23 +15,29 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """
 
     bind_address: str = "127.0.0.1"
+    """Address to listen on."""
     listen_port: int = 9876
-    """0 lets the system choose a port."""
+    """Port for brokers and clients; 0 lets the system choose one."""
     broker_expired_timeout: int = 120_000
     """A broker that was silent for so long is removed (RocketMQ DEFAULT_BROKER_CHANNEL_EXPIRED_TIME)."""
     scan_not_active_broker_interval: int = 10_000
+    """How often the name server looks for silent brokers."""
     brokers_max: int = 10_000
+    """Ours: maximum number of brokers."""
     topics_max: int = 1_000_000
-    """(topic, broker) entries."""
+    """Ours: maximum number of (topic, broker) entries."""
     topic_queue_nums_max: int = 65_536
     """Ours: queues of one topic on one broker; a registration with more is refused."""
     routes_size_bytes_max: int = 1 << 30
     """Ours: what the route table may take in memory."""
     kv_entries_max: int = 10_000
+    """Ours: maximum number of entries of the key-value table."""
     kv_size_bytes_max: int = 16 << 20
+    """Ours: maximum bytes of the key-value table."""
     epoch_store_dir: str = ""
     """Ours: where the epochs of replicated brokers are kept (docs/replication.md); empty: in memory only."""
     epochs_max: int = 10_000
+    """Ours: maximum number of replicated brokers whose epochs are kept."""
 
     def properties(self, *, listen_port: int) -> bytes:
         """Return GET_NAMESRV_CONFIG's answer, ``name=value`` lines in RocketMQ's spelling; ``listen_port``: the actual

@@ -20,10 +20,11 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Limits on one peer, and on all of them together."""
 
     connections_max: int = 10_000
+    """Maximum number of connections; more are closed at once."""
     direct_writers_max: int = 1_000
     """Connections to which other threads may write small answers themselves; each takes a second descriptor."""
     frame_bytes_max: int = FRAME_BYTES_MAX
-    """``com.rocketmq.remoting.frameMaxLength``."""
+    """Maximum bytes of one frame (RocketMQ: ``com.rocketmq.remoting.frameMaxLength``)."""
     half_frames_bytes_max: int = FRAME_BUDGET_BYTES
     """Memory for half-received frames, over all connections."""
     half_frame_ms_max: int = 30_000
@@ -31,6 +32,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     write_high_water_bytes: int = 4 * 1024 * 1024
     """A connection with more unread answers is not read."""
     write_low_water_bytes: int = 1024 * 1024
+    """A connection that was above the high-water mark is read again below this one."""
     write_hard_limit_bytes: int = 64 * 1024 * 1024
     """A connection with more unread answers is closed."""
     unwritten_bytes_max: int = 256 * 1024 * 1024
@@ -38,11 +40,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     write_blocked_ms_max: int = 30_000
     """A connection that stays above its high-water mark for longer is closed."""
     idle_ms_max: int = 120_000
-    """RocketMQ's ``serverChannelMaxIdleTimeSeconds``."""
+    """A connection without traffic for so long is closed (RocketMQ: ``serverChannelMaxIdleTimeSeconds``)."""
     client_requests_max: int = 64
     """Unanswered requests to one client: RocketMQ's ``serverAsyncSemaphoreValue``."""
     expire_interval_ms: int = 1_000
+    """How often idle, slow and blocked connections are looked for."""
     listen_backlog: int = 1_024
+    """Connections that may wait to be accepted."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

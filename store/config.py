@@ -85,10 +85,13 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """How the store uses disk and memory. Sizes are bytes, times are ms."""
 
     store_path_root_dir: str = "~/store"
+    """Directory of the store; ``--data-dir`` (``pocketmq`` starts with ./pocketmq-data)."""
     broker_role: BrokerRole = "ASYNC_MASTER"
+    """ASYNC_MASTER: no send waits for slaves; SYNC_MASTER: sends wait for ``in_sync_replicas``; SLAVE."""
 
     # Commit log
     mapped_file_size_commit_log: int = 1 << 30
+    """Bytes of one file of the commit log, reserved ahead: a multiple of 4096, at most 2 GiB."""
     append_mode: Literal["auto", "mapped", "written"] = "auto"
     """Ours: ``mapped`` copies groups above 4 KiB into the mapped segment and writes others, ``written`` writes all with
     ``pwrite``; both give the same files.
@@ -130,17 +133,28 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fast_fail_if_no_buffer_in_store_pool: bool = False
     """Refuse to make a segment without a write buffer. False: ``append_mode`` applies to such a segment."""
     commit_interval_commit_log: int = 200
+    """How often the pool's commit thread writes what the buffers hold."""
     commit_commit_log_least_pages: int = 4
+    """Pages of 4 KiB that must wait before it writes; 0: any."""
     commit_commit_log_thorough_interval: int = 200
+    """How often it writes whatever waits."""
     wake_commit_when_put_message: bool = True
+    """Wake the commit thread at each append."""
 
     # Flush
     flush_disk_type: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH"
+    """ASYNC_FLUSH answers before the disk has the message (a power loss can lose the last half second); SYNC_FLUSH
+    answers after fdatasync."""
     flush_interval_commit_log: int = 500
+    """ASYNC_FLUSH: how often the log is synced."""
     flush_commit_log_timed: bool = True
+    """Sync on that interval even if appends wake the flush thread earlier."""
     flush_commit_log_least_pages: int = 4
+    """Pages of 4 KiB that must wait before a sync; 0: any."""
     flush_commit_log_thorough_interval: int = 10_000
+    """How often whatever waits is synced."""
     sync_flush_timeout: int = 5000
+    """SYNC_FLUSH: how long a send waits for the sync; then FLUSH_DISK_TIMEOUT."""
     checkpoint_interval: int = 10_000
     """Ours: how often queues are synced and the checkpoint is written, if anything was stored since."""
     sync_on_close: bool = True
@@ -150,20 +164,31 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # Consume queues
     mapped_file_size_consume_queue: int = 300_000 * CONSUME_QUEUE_ENTRY_BYTES
+    """Bytes of one consume-queue file, 20 an entry."""
     flush_interval_consume_queue: int = 1000
+    """How often consume queues are written."""
 
     # Index
     message_index_enable: bool = True
+    """Keep the key index, by which messages are found by key and unique id."""
     message_index_safe: bool = False
+    """Recover the log from before the last index file too, so that no entry of the index is missing after a crash."""
     max_hash_slot_num: int = 5_000_000
+    """Hash slots of one index file."""
     max_index_num: int = 20_000_000
+    """Entries of one index file."""
 
     # Reads
     max_transfer_bytes_on_message_in_memory: int = 262_144
+    """Maximum bytes of the answer to a pull of messages in memory."""
     max_transfer_count_on_message_in_memory: int = 32
+    """Maximum number of messages of that answer."""
     max_transfer_bytes_on_message_in_disk: int = 65_536
+    """Maximum bytes of the answer to a pull of older messages."""
     max_transfer_count_on_message_in_disk: int = 8
+    """Maximum number of messages of that answer."""
     access_message_in_memory_max_ratio: int = 40
+    """Percent of the machine's memory that the newest messages are taken to be in; older ones count as on disk."""
 
     # Retention
     file_reserved_time: int = 72
@@ -171,7 +196,8 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     delete_when: str = "04"
     """Hours of the day, local time, at which segments beyond ``file_reserved_time`` are removed: ``04``, ``04;16``."""
     disk_max_used_space_ratio: int = 75
-    """Above this disk usage such segments are removed at any hour (RocketMQ clamps it to 10 to 95 %)."""
+    """Above this disk usage segments beyond ``file_reserved_time`` are removed at any hour (RocketMQ clamps it to 10 to
+    95 %)."""
     disk_space_clean_forcibly_ratio: int = 85
     """Above this disk usage, with ``clean_file_forcibly_enable``, the oldest segments are removed regardless of their
     age; without it the log and ``/health`` warn.
@@ -182,7 +208,9 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether messages younger than ``file_reserved_time`` may be removed, read or not, to make room (RocketMQ: true).
     """
     clean_resource_interval: int = 10_000
+    """How often segments to remove are looked for."""
     delete_commit_log_files_interval: int = 100
+    """Pause between the removals of two segments."""
 
     # Delayed messages
     message_delay_level: str = DEFAULT_DELAY_LEVELS
@@ -192,6 +220,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     timer_wheel_enable: bool = True
     """Take messages with TIMER_DELAY_SEC, TIMER_DELAY_MS or TIMER_DELIVER_MS (RocketMQ 5)."""
     timer_max_delay_sec: int = 259_200
+    """Longest delay of a message with a time of its own, in seconds."""
     timer_congest_num_each_slot: int = (1 << 31) - 1
     """Maximum number of messages due in one second; more are refused (RocketMQ refuses at random above it, and all
     above twice as many).
@@ -217,6 +246,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ha_master_address: str = ""
     """A slave's master, host:port of its HA port; empty: the address from the name server."""
     ha_send_heartbeat_interval: int = 5000
+    """How often a connection without traffic carries a heartbeat."""
     ha_housekeeping_interval: int = 20_000
     """Either side closes a connection that has been silent for so long."""
     ha_transfer_batch_size: int = 1 << 20
@@ -237,14 +267,19 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     # Recovery
     check_crc_on_recover: bool = True
+    """Check the CRC of each body that recovery reads."""
     recovery_quarantine_bytes_max: int = 1 << 30
     """Ours: maximum bytes of cut or damaged log that one recovery copies to ``pocketmq/quarantine``."""
 
     # Checked but unused: known because RocketMQ's own files contain them
     flush_consume_queue_least_pages: int = 2
+    """Checked, not used: RocketMQ's files contain it."""
     flush_consume_queue_thorough_interval: int = 60_000
+    """Checked, not used: RocketMQ's files contain it."""
     default_query_max_num: int = 32
+    """Checked, not used: RocketMQ's files contain it."""
     max_msgs_num_batch: int = 64
+    """Checked, not used: RocketMQ's files contain it."""
 
     def __post_init__(self) -> None:
         """Refuse impossible values; the error names the key."""

@@ -70,10 +70,11 @@ class FaultConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether faults can be switched on, and where the rules are. Ours; never for production."""
 
     enable: bool = False
+    """Whether faults can be switched on; never in production."""
     control_file: str = ""
     """JSON with the rules; a missing file is no rules."""
     seed: int = 0
-    """Of rules with a probability."""
+    """Seed of the rules that have a probability."""
 
     def __post_init__(self) -> None:
         if self.enable and not self.control_file:

@@ -15,9 +15,10 @@ PACKAGES = sorted(
 
 
 def test_every_package_has_its_link() -> None:
-    """Each top-level folder with an ``__init__.py`` is reachable as ``pocketmq.<name>``, and no link dangles."""
+    """Each top-level folder with an ``__init__.py`` is reachable as ``pocketmq.<name>``, ``conf/`` lies beside them, and
+    no link dangles."""
     links = sorted(path.name for path in (ROOT / "src" / "pocketmq").iterdir() if path.is_symlink())
-    assert links == PACKAGES
+    assert links == sorted([*PACKAGES, "conf"])
     for name in links:
         link = ROOT / "src" / "pocketmq" / name
         assert link.resolve() == ROOT / name
@@ -54,4 +55,5 @@ def test_the_wheel_built_from_the_sdist_holds_every_module(tmp_path: Path) -> No
     [wheel] = (tmp_path / "dist").glob("*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".py")}
     assert expected <= packed, sorted(expected - packed)
-    assert "pocketmq/py.typed" in zipfile.ZipFile(wheel).namelist()
+    for name in ("py.typed", "conf/standalone.toml", "conf/sync-pair/namesrv.toml"):
+        assert f"pocketmq/{name}" in zipfile.ZipFile(wheel).namelist()

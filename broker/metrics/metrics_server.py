@@ -46,8 +46,9 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Where ``/metrics`` and ``/health`` are served."""
 
     bind_address: str = "127.0.0.1"
+    """Address to listen on."""
     listen_port: int = 0
-    """0: not served."""
+    """Port of ``/metrics`` and ``/health``; 0: not served."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65_535:

@@ -41,6 +41,11 @@ SWITCH_INTERVAL_S: Final = 0.0005
 DEFAULT_DATA_DIR: Final = "./pocketmq-data"
 DEFAULT_ORIGIN: Final = "default of pocketmq"
 """The origin of a value that the daemons choose, but not the library."""
+DAEMON_DEFAULTS: Final[Mapping[str, object]] = {
+    "store.store_path_root_dir": DEFAULT_DATA_DIR,
+    "metrics.listen_port": DEFAULT_PORT,
+}
+"""Values that the daemons choose, but not the library."""
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "broker": BrokerConfig,
@@ -73,8 +78,7 @@ def load_settings(
     ``options``: option name → its settings; None: the option was not given.
     """
     reader = SettingsReader(SECTIONS)
-    defaults = {"store.store_path_root_dir": DEFAULT_DATA_DIR, "metrics.listen_port": DEFAULT_PORT}
-    layers = [reader.from_values(defaults, DEFAULT_ORIGIN)]
+    layers = [reader.from_values(DAEMON_DEFAULTS, DEFAULT_ORIGIN)]
     if config_file is not None:
         layers.append(reader.from_file(read_settings_file(config_file), config_file))
     layers.append(reader.from_environment(environment))
