@@ -11,8 +11,12 @@ The packages in the order of the data flow:
     admin                    administration
 
 ``blocking`` wraps producer and consumers for programs without asyncio. The public names are those in ``__all__`` and
-the packages ``admin``, ``durable`` and ``idempotence``. No module here knows broker or store.
+the packages ``admin``, ``durable`` and ``idempotence``. Every error of the SDK is a ``PocketMQError``; those that
+public calls raise are here. No module here knows broker or store.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.client.connection.instance import ClientInstance, ClientOptions
 from pocketmq.client.connection.rebalance import (
@@ -25,13 +29,18 @@ from pocketmq.client.connection.rebalance import (
 from pocketmq.client.errors import (
     Attempt,
     BrokerAnswerError,
+    BrokerNotExist,
+    BrokerUnavailable,
     ClientError,
     ForkedClient,
     NoNameServer,
     NoRoute,
     NotStarted,
+    OffsetIllegal,
+    SelectorFailed,
     SendFailed,
     SendTimeout,
+    SubscriptionIllegal,
     WrongLoop,
 )
 from pocketmq.client.handlers.consume_result import ConsumeResult, Later
@@ -47,6 +56,7 @@ from pocketmq.client.message.transaction_message import (
 )
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.request_reply import NoReply
+from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.client.pull.pull_consumer import PullConsumer
 from pocketmq.client.push.push_consumer import PushConsumer
@@ -54,48 +64,118 @@ from pocketmq.client.sender.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_
 from pocketmq.client.sender.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
 from pocketmq.client.transaction.transaction_producer import Transaction, TransactionProducer
 from pocketmq.common.body_codec import BodyUnreadable, CompressionType
+from pocketmq.common.errors import ConfigError, CorruptRecord, MessageIllegal, PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
+from pocketmq.common.topics import GroupIllegal, TopicIllegal
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import RemotingTooMuchRequestError
+from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError, RequestTimeout
+
+if TYPE_CHECKING:
+    from pocketmq.client.admin import Admin, GroupOnline, NotFound
+    from pocketmq.client.arrow.arrow import ArrowMissing, ColumnUnknown
+    from pocketmq.client.durable import DurableRetry, GivenUpError, RetryStoreError, RetryStoreLocked
+    from pocketmq.client.idempotence import Idempotent, MarkStoreUnavailable
+    from pocketmq.client.staged.chunk_target import BrokersUnreachableError, NotSupportedByBrokerError
+    from pocketmq.client.staged.staged_transaction import InDoubt, RowsLost, StagedTransactions
+
+_LATE: Final = {
+    "Admin": "admin",
+    "ArrowMissing": "arrow.arrow",
+    "BrokersUnreachableError": "staged.chunk_target",
+    "ColumnUnknown": "arrow.arrow",
+    "DurableRetry": "durable",
+    "GivenUpError": "durable",
+    "GroupOnline": "admin",
+    "Idempotent": "idempotence",
+    "InDoubt": "staged.staged_transaction",
+    "MarkStoreUnavailable": "idempotence",
+    "NotFound": "admin",
+    "NotSupportedByBrokerError": "staged.chunk_target",
+    "RetryStoreError": "durable",
+    "RetryStoreLocked": "durable",
+    "RowsLost": "staged.staged_transaction",
+    "StagedTransactions": "staged.staged_transaction",
+}
+"""Names whose modules are imported when they are first used: most programs need none of them."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_LATE[name]}"), name)
+    globals()[name] = value
+    return value
+
 
 __all__ = [
     "DEFAULT_RETRY_RESPONSE_CODES",
     "LATENCY_TABLE_4_9",
     "LATENCY_TABLE_5_3",
     "RETRY_RESPONSE_CODES_4_9",
+    "Admin",
+    "ArrowMissing",
     "Attempt",
     "BodyUnreadable",
     "BrokerAnswerError",
+    "BrokerNotExist",
+    "BrokerUnavailable",
+    "BrokersUnreachableError",
     "ClientError",
     "ClientInstance",
     "ClientOptions",
+    "ColumnUnknown",
     "CompressionType",
+    "ConfigError",
+    "ConnectFailed",
+    "ConnectionLost",
     "ConsumeFromWhere",
     "ConsumeResult",
+    "CorruptRecord",
+    "DurableRetry",
     "ForkedClient",
+    "GivenUpError",
+    "GroupIllegal",
+    "GroupOnline",
+    "Idempotent",
     "IdentifiedMessage",
+    "InDoubt",
     "LatencyTable",
     "Later",
     "LocalTransactionState",
+    "MarkStoreUnavailable",
     "Message",
+    "MessageIllegal",
     "MessageQueue",
     "NoNameServer",
     "NoReply",
     "NoRoute",
+    "NotFound",
     "NotStarted",
+    "NotSupportedByBrokerError",
+    "OffsetIllegal",
+    "PocketMQError",
     "ProcessLimits",
     "Producer",
     "PullConsumer",
     "PushConsumer",
+    "QueueSelector",
     "Receipt",
     "ReceivedMessage",
     "RemotingTooMuchRequestError",
     "ReplyIllegal",
     "ReplyMessage",
+    "RequestTimeout",
     "ResponseCode",
+    "RetryStoreError",
+    "RetryStoreLocked",
+    "RowsLost",
+    "SelectorFailed",
     "SendFailed",
     "SendStatus",
     "SendTimeout",
+    "StagedTransactions",
+    "SubscriptionIllegal",
+    "TopicIllegal",
     "Transaction",
     "TransactionNotBegun",
     "TransactionProducer",

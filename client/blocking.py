@@ -33,6 +33,8 @@ from pocketmq.remoting.loop import new_event_loop
 if TYPE_CHECKING:
     import pyarrow as pa
 
+__all__ = ["LoopThread", "Producer", "PullConsumer", "PushConsumer"]
+
 STOP_TIMEOUT_S = 60.0
 """How long a stop may take: it waits for running work, each part of which has its own limit."""
 

@@ -15,8 +15,8 @@ PACKAGES = sorted(
 
 
 def test_every_package_has_its_link() -> None:
-    """Each top-level folder with an ``__init__.py`` is reachable as ``pocketmq.<name>``, ``conf/`` lies beside them, and
-    no link dangles."""
+    """Each top-level folder with an ``__init__.py`` is reachable as ``pocketmq.<name>``, ``conf/`` lies beside
+    them, and no link dangles."""
     links = sorted(path.name for path in (ROOT / "src" / "pocketmq").iterdir() if path.is_symlink())
     assert links == sorted([*PACKAGES, "conf"])
     for name in links:
