@@ -13,10 +13,7 @@ Namesrv = Annotated[
     str,
     typer.Option("--namesrv", envvar="POCKETMQ_NAMESRV", metavar="HOST:PORT[;…]", help="Name servers."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-YesInPipe = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; without a terminal it never asks.")
-]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; scripts need it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 TimeoutMs = Annotated[int, typer.Option("--timeout-ms", min=1, help="Timeout of a request in ms.")]
 

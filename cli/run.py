@@ -1,9 +1,10 @@
 """Runs the body of a command: event loop, interrupts, closed pipes; builds groups of subcommands.
 
-Lives here: ``run_async``, ``run_admin``, ``build_group``.
+Lives here: ``run_async``, ``run_admin``, ``build_group``, ``confirm``.
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +12,7 @@ import typer
 
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.cli.output import quiet_broken_pipe
+from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
@@ -40,6 +42,18 @@ def run_admin(namesrv: str, body: Callable[["Admin"], Coroutine[Any, Any, None]]
             await body(admin)
 
     run_async(connected())
+
+
+def confirm(question: str, yes: bool, *, else_what: str) -> None:
+    """Ask before a change that cannot be undone, and end the command if the answer is no.
+
+    ``yes``: do not ask. Without a terminal there is no one to ask: raise ``ConfigError``, which says ``else_what``.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(else_what, why="there is no terminal to ask for confirmation", hint="scripts say --yes")
+    typer.confirm(question, abort=True)
 
 
 def build_group(help_text: str, **commands: Callable[..., None]) -> typer.Typer:

@@ -1,6 +1,6 @@
-"""``pocketmq group list | describe | seek``.
+"""``pocketmq group list | describe | seek | delete``.
 
-Lives here: options and output.
+Lives here: options and output; ``seek`` is in ``group_seek``.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -9,10 +9,9 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.admin.group_running import ask_members, print_running, running_json
+from pocketmq.cli.admin.group_seek import seek
 from pocketmq.cli.output import print_json, print_note, print_rows, print_table, time_text
-from pocketmq.cli.run import build_group, run_admin
-from pocketmq.common.clock import SystemClock
-from pocketmq.common.errors import ConfigError
+from pocketmq.cli.run import build_group, confirm, run_admin
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
@@ -22,8 +21,8 @@ Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    help_text = "List, describe and move consumer groups."
-    return build_group(help_text, list=list_groups, describe=describe, seek=seek)
+    help_text = "List, describe, move and delete consumer groups."
+    return build_group(help_text, list=list_groups, describe=describe, seek=seek, delete=delete)
 
 
 def list_groups(
@@ -45,9 +44,10 @@ def list_groups(
             except NotFound:  # gone meanwhile
                 continue
             topics = sorted({each.queue.topic for each in found.queues} | set(found.subscriptions))
-            rows.append((group, len(found.members), found.lag, ", ".join(topics)))
+            lag = found.lag if found.queues else None  # without a committed offset nothing is known
+            rows.append((group, len(found.members), lag, ", ".join(topics)))
         columns = ("group", "members", "lag", "topics")
-        print_rows(columns, rows, as_json)
+        print_rows(columns, rows if as_json else [_without_none(row) for row in rows], as_json)
 
     run_admin(namesrv, body)
 
@@ -103,34 +103,37 @@ def describe(
     run_admin(namesrv, body)
 
 
-def seek(
+def delete(
     group: Name,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic whose offsets are set.")],
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="WHERE", help="earliest, latest, a time (2026-11-21T07:00:00Z or ms), or 15m (ago)."
-        ),
-    ],
+    keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Keep its committed offsets.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while its consumers are connected.")] = False,
-    as_json: options.Json = False,
+    yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Set the offsets of a group in a topic. Refused while its consumers are connected: they would overwrite them."""
-    from pocketmq.cli.start_position import parse_start
-
-    position = parse_start(to, SystemClock().now_ms())
-    if position == "committed":
-        raise ConfigError("--to committed changes nothing", hint="use earliest, latest or a time")
+    """Delete a group and its offsets. Refused while its consumers are connected: they would create it again."""
 
     async def body(admin: "Admin") -> None:
-        offsets = await admin.seek_group(group, topic, position, force=force)
-        rows = [(queue.topic, queue.broker_name, queue.queue_id, offset) for queue, offset in sorted(offsets.items())]
-        columns = ("topic", "broker", "queue_id", "offset")
-        print_rows(columns, rows, as_json, title=f"{group} continues at")
+        found = await admin.describe_group(group)  # an unknown group is an error
+        confirm(
+            f"Delete group {group}, which is {found.lag:,} messages behind in {len(found.queues)} queues?",
+            yes,
+            else_what=f"group {group} not deleted",
+        )
+        await admin.delete_group(group, keep_offsets=keep_offsets, force=force)
+        print(f"deleted {group}{' but for its offsets' if keep_offsets else ''}")
 
     run_admin(namesrv, body)
 
 
+def _without_none(row: tuple[object, ...]) -> tuple[object, ...]:
+    return tuple("-" if cell is None else cell for cell in row)
+
+
 def _is_system_group(group: str) -> bool:
-    return group.startswith("CID_") or group in ("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP")
+    """Return whether RocketMQ or this command line made the group for itself."""
+    return group.startswith("CID_") or group in (
+        "pocketmq-cli",
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+    )

@@ -9,7 +9,7 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.output import print_json, print_note, print_table
-from pocketmq.cli.run import build_group, run_admin, run_async
+from pocketmq.cli.run import build_group, confirm, run_admin, run_async
 from pocketmq.common.errors import Cause, PocketMQError
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def release(
     if len(brokers) > 1:
         raise typer.BadParameter(f"several brokers have this lock: {', '.join(brokers)}", param_hint="--broker")
     [lock] = brokers.values()
-    if not yes:
-        typer.confirm(_question(lock), abort=True)
+    confirm(_question(lock), yes, else_what="the lock was not released")
     run_async(take_away())
     print(f"released: {lock.queue} of {group}, held by {lock.info.client_id} under token {lock.info.fencing_token}")
 

@@ -1,4 +1,4 @@
-"""``pocketmq topic list | create | describe | delete``.
+"""``pocketmq topic list | create | alter | describe | purge | delete``.
 
 Lives here: options and output.
 """
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.output import print_json, print_note, print_rows, print_table, time_text
-from pocketmq.cli.run import build_group, run_admin
+from pocketmq.cli.output import print_json, print_rows, print_table, time_text
+from pocketmq.cli.run import build_group, confirm, run_admin
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,8 +20,10 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    help_text = "List, create, describe and delete topics."
-    return build_group(help_text, list=list_topics, create=create, describe=describe, delete=delete)
+    help_text = "List, create, change, describe, empty and delete topics."
+    return build_group(
+        help_text, list=list_topics, create=create, alter=alter, describe=describe, purge=purge, delete=delete
+    )
 
 
 def list_topics(
@@ -92,6 +94,37 @@ def create(
     run_admin(namesrv, body)
 
 
+def alter(
+    topic: Name,
+    queues: Annotated[
+        int | None, typer.Option("--queues", "-q", min=1, help="Read and write queues of each broker.")
+    ] = None,
+    perm: Annotated[str | None, typer.Option("--perm", help="R, W or RW.")] = None,
+    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Mark the topic as ordered, or not.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Reduce the queues even if that hides messages.")] = False,
+    cluster: Annotated[str, typer.Option("--cluster", help="Only on the brokers of this cluster.")] = "",
+    broker: Annotated[str, typer.Option("--broker", help="Only on this broker.")] = "",
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Change settings of an existing topic; prints them before and after. Refuses to hide messages."""
+    bits = None if perm is None else _perm_bits(perm)
+    if queues is None and bits is None and order is None:
+        raise ConfigError("nothing to change", why="no setting is given", hint="--queues, --perm or --order")
+
+    async def body(admin: "Admin") -> None:
+        from pocketmq.cli.admin.topic_create import Asked, create_topic
+        from pocketmq.client.admin.admin import NotFound
+
+        masters = await admin.masters(cluster=cluster, broker=broker)
+        known = await admin.topic_settings(topic, masters)
+        if not known:
+            raise NotFound(f"no topic {topic}", why=f"not on {', '.join(masters)}", hint="pocketmq topic create")
+        here = {name: address for name, address in masters.items() if name in known}
+        await create_topic(admin, topic, here, Asked(queues, bits, order), update=True, force=force)
+
+    run_admin(namesrv, body)
+
+
 def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
     """Show the queues of a topic: broker, permission, offsets, time of the newest message."""
 
@@ -121,20 +154,37 @@ def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesr
     run_admin(namesrv, body)
 
 
+def purge(
+    topic: Name,
+    force: Annotated[bool, typer.Option("--force", help="Also while consumers of the topic are connected.")] = False,
+    yes: options.Yes = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Remove all messages of a topic, and keep its settings. Its queues and its groups start again at offset 0."""
+
+    async def body(admin: "Admin") -> None:
+        from pocketmq.cli.admin.topic_purge import purge_topic
+
+        found = await admin.describe_topic(topic)
+        confirm(f"Remove all {found.count:,} messages of {topic}?", yes, else_what=f"topic {topic} not emptied")
+        await purge_topic(admin, topic, force=force)
+        print(f"emptied {topic}: {found.count:,} messages removed")
+
+    run_admin(namesrv, body)
+
+
 def delete(
     topic: Name,
-    yes: options.YesInPipe = False,
+    yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Delete a topic and its messages."""
-    import sys
-
-    if not yes and sys.stdin.isatty():
-        typer.confirm(f"Delete topic {topic} and its messages?", abort=True)
 
     async def body(admin: "Admin") -> None:
+        found = await admin.describe_topic(topic)
+        confirm(f"Delete topic {topic} and its {found.count:,} messages?", yes, else_what=f"topic {topic} not deleted")
         await admin.delete_topic(topic)
-        print_note(f"topic {topic} deleted")
+        print(f"deleted {topic}: {found.count:,} messages")
 
     run_admin(namesrv, body)
 

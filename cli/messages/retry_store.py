@@ -6,7 +6,6 @@ Lives here: options and output.
 they wait, with a line a second, until the lease of a killed application has ended, and fail if the application runs.
 """
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ import typer
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import print_json, print_note, print_progress, print_rows
-from pocketmq.cli.run import build_group, run_async
+from pocketmq.cli.run import build_group, confirm, run_async
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +135,7 @@ def purge(
     url: Url,
     name: Name = "default",
     waiting: Annotated[bool, typer.Option("--waiting", help="Also waiting messages, which are then lost.")] = False,
-    yes: options.YesInPipe = False,
+    yes: options.Yes = False,
 ) -> None:
     """Remove the messages that were given up."""
     from pocketmq.client.durable.store import Changes
@@ -144,8 +143,7 @@ def purge(
     store, summary = _open(url, name, read_only=False)
     try:
         count = summary.given_up_count + (summary.count if waiting else 0)
-        if count and not yes and sys.stdin.isatty():
-            typer.confirm(f"Remove {count:,} messages from {store.name}?", abort=True)
+        confirm(f"Remove {count:,} messages from {store.name}?", yes or not count, else_what="nothing was removed")
         while gone := store.given_up(0, 1_000):
             store.purge_given_up([entry for entry, _ in gone])
         while waiting and (entries := [entry for entry, _ in _waiting(store, summary, 1_000)]):

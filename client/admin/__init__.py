@@ -10,11 +10,20 @@ Commands and tables for people are ``cli.admin`` and ``cli.messages``.
 from pocketmq.client.admin.admin import (
     Admin,
     GroupDescription,
-    GroupOnline,
     NotFound,
     QueueProgress,
     QueueStatus,
     TopicDescription,
 )
+from pocketmq.client.admin.group_admin import GroupMove, GroupOnline
 
-__all__ = ["Admin", "GroupDescription", "GroupOnline", "NotFound", "QueueProgress", "QueueStatus", "TopicDescription"]
+__all__ = [
+    "Admin",
+    "GroupDescription",
+    "GroupMove",
+    "GroupOnline",
+    "NotFound",
+    "QueueProgress",
+    "QueueStatus",
+    "TopicDescription",
+]

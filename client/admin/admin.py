@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from pocketmq.client.admin.group_admin import delete_group, move_group, plan_moves
 from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute, route_from_data
-from pocketmq.client.errors import BrokerAnswerError, ClientError, NotStarted, OffsetIllegal
+from pocketmq.client.errors import BrokerAnswerError, ClientError, NotStarted
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.pull.offsets import StartPosition, start_timestamp_ms
-from pocketmq.client.pull.pull_wire import PullWire
+from pocketmq.client.pull.offsets import StartPosition
 from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.message_id import parse_offset_msg_id
@@ -34,7 +34,6 @@ from pocketmq.remoting.protocol.group import (
     SubscriptionGroupWrapper,
 )
 from pocketmq.remoting.protocol.namesrv import ClusterInfo
-from pocketmq.remoting.protocol.offset import ResetOffsetRequestHeader
 from pocketmq.remoting.protocol.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
 from pocketmq.remoting.protocol.relay import ConsumerRunningInfo, GetConsumerRunningInfoRequestHeader
 from pocketmq.remoting.protocol.spec import Header
@@ -58,18 +57,8 @@ _T = TypeVar("_T")
 _K = TypeVar("_K")
 
 
-RESET_TO_END_MS = -1
-"""The timestamp of a reset that names its offset (RocketMQ 5.3 ResetOffsetRequestHeader)."""
-
-
 class NotFound(ClientError):
     """There is no such topic, group, broker or message."""
-
-    default_cause = Cause.BAD_REQUEST
-
-
-class GroupOnline(ClientError):
-    """A group has connected consumers, which would overwrite the change."""
 
     default_cause = Cause.BAD_REQUEST
 
@@ -362,76 +351,15 @@ class Admin(Lifecycle):
         """Set a group's offsets of a topic: ``"earliest"``, ``"latest"``, a datetime or ms since 1970. Return them.
 
         Raises ``GroupOnline`` while consumers are connected, since they go on from their own positions and commit
-        those;
-        ``force`` sets the offsets anyway, and makes the consumers continue there.
+        those; ``force`` sets the offsets anyway, and makes the consumers continue there.
         """
-        check_group_name(group)
-        if to == "committed":
-            raise OffsetIllegal("seek refused", why="a group is at its committed offset already")
-        timestamp_ms = start_timestamp_ms(to)
-        route = await self.instance.route(topic, timeout_ms=self._timeout_ms)
-        if not force:
-            await self._require_offline(group, route)
-        wire = PullWire(self.instance, group)
+        moves = await plan_moves(self, group, topic, to)
+        await move_group(self, group, moves, to, force=force)
+        return {each.queue: each.after for each in moves}
 
-        async def offset_of(queue: MessageQueue) -> int:
-            if timestamp_ms is not None:
-                return await wire.offset_by_time(queue, timestamp_ms)
-            return await (wire.min_offset(queue) if to == "earliest" else wire.max_offset(queue))
-
-        offsets = await asyncio.gather(*map(offset_of, route.read_queues))
-        chosen = dict(zip(route.read_queues, offsets, strict=True))
-        await asyncio.gather(*(wire.store_offset(queue, offset) for queue, offset in chosen.items()))
-        if force:
-            time_ms = timestamp_ms if timestamp_ms is not None else 0 if to == "earliest" else RESET_TO_END_MS
-            brokers = {queue.broker_name: route.brokers[queue.broker_name].master for queue in chosen}
-            await asyncio.gather(
-                *(self._send_reset(name, at, group, topic, chosen, time_ms) for name, at in brokers.items())
-            )
-        return chosen
-
-    async def _send_reset(
-        self,
-        broker_name: str,
-        address: str,
-        group: str,
-        topic: str,
-        offsets: Mapping[MessageQueue, int],
-        timestamp_ms: int,
-    ) -> None:
-        """Let a broker reset its queues again, and notify the group's consumers, if there are any.
-
-        RocketMQ gets the time: 4.9 does not know the fields for one queue and its offset, and would reset to the end.
-        """
-        connection = await self.instance.connection_to(address, broker_name, timeout_ms=self._timeout_ms)
-        headers = [ResetOffsetRequestHeader(topic, group, timestamp_ms, is_force=True)]
-        if connection.announcement is not None:
-            headers = [
-                ResetOffsetRequestHeader(
-                    topic, group, RESET_TO_END_MS, is_force=True, queue_id=queue.queue_id, offset=offset
-                )
-                for queue, offset in offsets.items()
-                if queue.broker_name == broker_name
-            ]
-        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-        responses = await asyncio.gather(*(self._connection_request(address, code, header) for header in headers))
-        for response in responses:
-            check_answer(response, f"reset of {topic} for {group} refused", address, ResponseCode.CONSUMER_NOT_ONLINE)
-
-    async def _require_offline(self, group: str, route: TopicRoute) -> None:
-        header = ConsumerGroupRequestHeader(group)
-        for broker in route.brokers.values():
-            response = await self._connection_request(
-                broker.readable(), RequestCode.GET_CONSUMER_CONNECTION_LIST, header
-            )
-            if response.code == ResponseCode.SUCCESS:
-                members = decode_body(response.body, ConsumerConnection).connection_set
-                if members:
-                    raise GroupOnline(
-                        f"group {group} not moved",
-                        why=f"{len(members)} consumers are connected, {members[0].client_id} first",
-                        hint="stop them, or force it",
-                    )
+    async def delete_group(self, group: str, *, keep_offsets: bool = False, force: bool = False) -> None:
+        """Delete a group and its offsets from every master. Raises ``GroupOnline`` while consumers are connected."""
+        await delete_group(self, group, keep_offsets=keep_offsets, force=force)
 
     # -- messages ----------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ def test_topics_are_made_filled_described_read_and_deleted(rocketmq: RocketMQSer
     assert {"one", "two", "three"} <= set(got.split())
     found = pocketmq(rocketmq, "message", "get", f"{topic}/{queue_id}/0", "--json")
     assert json.loads(found.splitlines()[0])["topic"] == topic
-    pocketmq(rocketmq, "topic", "delete", topic)
+    pocketmq(rocketmq, "topic", "delete", topic, "--yes")
     assert f"{topic}\t" not in pocketmq(rocketmq, "topic", "list")
 
 
@@ -66,7 +66,7 @@ async def test_groups_are_listed_described_and_moved(rocketmq: RocketMQServers) 
         assert group in pocketmq(rocketmq, "group", "list")
         (row,) = json.loads(pocketmq(rocketmq, "group", "describe", group, "--json").splitlines()[0])["queues"]
         assert (row["consumer_offset"], row["broker_offset"]) == (2, 5)
-        pocketmq(rocketmq, "group", "seek", group, "--topic", topic, "--to", "earliest")
+        pocketmq(rocketmq, "group", "seek", group, "--yes", "--create", "--topic", topic, "--to", "earliest")
         (row,) = json.loads(pocketmq(rocketmq, "group", "describe", group, "--json").splitlines()[0])["queues"]
         assert row["consumer_offset"] == 0
         assert pocketmq(rocketmq, "message", "query", topic, "--key", "findme").count(topic) == 5

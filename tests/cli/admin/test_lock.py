@@ -38,7 +38,7 @@ async def holder(broker: PocketBroker, topic: str) -> Any:
 
 
 def test_list_and_release(broker: PocketBroker, run_command: Any) -> None:
-    """Holders and waiting clients; a release asks first, and gives the queue to the waiting client."""
+    """Holders and waiting clients; a release is confirmed first, and gives the queue to the waiting client."""
     env = {"POCKETMQ_NAMESRV": broker.namesrv}
 
     def pocketmq(*arguments: str, code: int = 0, stdin: bytes = b"") -> str:
@@ -69,10 +69,9 @@ def test_list_and_release(broker: PocketBroker, run_command: Any) -> None:
             assert head.split("\t")[4:7] == ["holder", "address", "age"]
             assert [row.split("\t")[4] for row in rows] == [first_id, first_id]
             ask = ("lock", "release", "--group", "g", "--topic", "Orders", "--queue", "0")
-            assert "Take it away?" in await run(pocketmq, *ask, code=1, stdin=b"n\n")
-            assert "Take it away?" in await run(pocketmq, *ask, code=1)  # a pipe cannot answer
+            assert "scripts say --yes" in await run(pocketmq, *ask, code=2, stdin=b"y\n")  # a pipe cannot answer
             assert await second.acquire(queues[:1]) == []
-            assert first_id in await run(pocketmq, *ask, stdin=b"y\n")
+            assert first_id in await run(pocketmq, *ask, "--yes")
             assert await second.acquire(queues[:1]) == queues[:1]
             assert second_id in await run(pocketmq, *ask, "--yes")
         gone = await run(pocketmq, *ask, "--yes", code=1)

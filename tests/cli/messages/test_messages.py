@@ -132,8 +132,8 @@ def test_a_group_goes_on_where_it_committed_and_can_be_moved(pocketmq: Any) -> N
     assert "readers\t0\t1\tGroup" in pocketmq("group", "list").splitlines()
     assert pocketmq("consume", "Group", "--group", "readers") == "3\n"
     assert pocketmq("consume", "Group", "--group", "readers") == ""
-    assert pocketmq("group", "seek", "readers", "--topic", "Group", "--to", "earliest").endswith(
-        "Group\tpocket\t0\t0\n"
+    assert pocketmq("group", "seek", "readers", "--yes", "--topic", "Group", "--to", "earliest").endswith(
+        "Group\tpocket\t0\t3\t0\n"
     )
     assert pocketmq("consume", "Group", "--group", "readers") == "1\n2\n3\n"
 
@@ -145,7 +145,8 @@ def test_a_topic_is_created_described_listed_and_deleted(pocketmq: Any) -> None:
     assert rows[0] == "broker\tqueue_id\tperm\tmin_offset\tmax_offset\tmessages\tlast_message"
     assert rows[1:] == [f"pocket\t{queue}\tR--\t0\t0\t0\t" for queue in range(3)]
     assert json.loads(pocketmq("topic", "describe", "Life", "--json"))["messages"] == 0
-    pocketmq("topic", "delete", "Life")
+    assert "scripts say --yes" in pocketmq("topic", "delete", "Life", code=2)
+    assert pocketmq("topic", "delete", "Life", "--yes") == "deleted Life: 0 messages\n"
     assert "Life" not in pocketmq("topic", "list")
     assert "Life" in pocketmq("topic", "describe", "Life", code=1)
     assert "TBW102" not in pocketmq("topic", "list")

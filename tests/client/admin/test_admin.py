@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pocketmq.client import ConsumeFromWhere, Message, NoRoute, NotStarted, Producer, PullConsumer, PushConsumer
-from pocketmq.client.admin.admin import Admin, GroupOnline, NotFound
+from pocketmq.client.admin.admin import Admin, NotFound
+from pocketmq.client.admin.group_admin import GroupOnline
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.common.topics import TopicIllegal
 from pocketmq.remoting.codes import RequestCode, ResponseCode

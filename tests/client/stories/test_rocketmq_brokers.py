@@ -119,7 +119,12 @@ async def test_a_queue_has_one_send_on_the_way(rocket: Any) -> None:
 async def test_a_forced_seek_tells_a_rocketmq_broker_the_time_and_not_an_offset(rocket: Any) -> None:
     """4.9 ignores the offset, and would move the group to the end."""
     server = rocket.brokers["rocket"]
-    for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
+    for code in (
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+    ):
         server.answers[code] = lambda *_: (0, "", OffsetResponseHeader(7), b"")
     async with Admin(rocket.namesrv.address) as admin:
         for to in ("earliest", "latest", 1_234):
