@@ -1,6 +1,6 @@
 """The output of the command: results on standard output, everything else on standard error.
 
-Lives here: tables (drawn on a terminal, tab-separated in a pipe), JSON, times, errors with their hint, progress bars.
+Lives here: tables (``drawn_table`` on a terminal, tab-separated in a pipe), JSON, times, errors, progress bars.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from pocketmq.cli.drawn_table import TimeText, draw_table
 from pocketmq.common.errors import PocketMQError
 
 if TYPE_CHECKING:
@@ -43,17 +44,7 @@ def open_standard_files() -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
     """Print rows: a drawn table on a terminal; in a pipe tab-separated lines with a header."""
     if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(title=title or None, title_justify="left")
-        for index, column in enumerate(columns):
-            numbers = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
-            table.add_column(column, justify="right" if numbers else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(Text(_cell(value)) for value in row))
-        Console().print(table)
+        draw_table(columns, rows, title)
         return
     print("\t".join(columns))
     for row in rows:
@@ -70,7 +61,7 @@ def print_rows(columns: Sequence[str], rows: Sequence[Sequence[object]], as_json
 
 def print_json(value: object) -> None:
     """Print one JSON document on one line."""
-    print(msgspec.json.encode(value).decode())
+    print(msgspec.json.encode(value, enc_hook=str).decode())  # a TimeText is a str, but not to msgspec
 
 
 def print_note(text: str) -> None:
@@ -103,14 +94,6 @@ def print_error(error: PocketMQError) -> None:
 def printable(text: str, keep: str = "") -> str:
     """Return text without control characters: a message must not move the cursor of a terminal."""
     return "".join(char if char.isprintable() or char in keep else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "" if value is None else str(value)
 
 
 def _plain(value: object) -> str:
@@ -190,9 +173,9 @@ def quiet_broken_pipe() -> Iterator[None]:
 
 
 def time_text(timestamp_ms: int) -> str:
-    """Return ms since 1970 as text in UTC, or as a number where the calendar ends."""
+    """Return ms since 1970 as text in UTC, or as a number where the calendar ends; in a drawn table it is an age."""
     try:
         when = datetime.datetime.fromtimestamp(timestamp_ms / 1000, datetime.UTC)
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
-    return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+    return TimeText(when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z", timestamp_ms)

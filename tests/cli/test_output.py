@@ -92,7 +92,6 @@ def test_a_table_on_a_terminal_is_drawn_with_grouped_numbers() -> None:
     assert "12,345" in shown
     assert "T[x]" in shown
     assert "all" in shown
-    assert "┃" in shown
 
 
 @pytest.mark.slow
