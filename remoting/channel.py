@@ -40,6 +40,7 @@ from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.short_answers import ShortAnswers
+from pocketmq.remoting.silence import Silence, watch_peer
 
 Done = Callable[[Response | PocketMQError], None]
 """Called once, in the loop's thread, with the answer or the error (passed, not raised)."""
@@ -65,6 +66,12 @@ class ChannelConfig(msgspec.Struct, frozen=True, kw_only=True):
     serialize_type: int | None = None
     """The form of headers after the first request, whatever the server announces: ``JSON``, ``BINARY`` or ``MSGPACK``.
     None: msgpack if the server announces it, else JSON."""
+    silent_timeouts_max: int = 3
+    """The channel closes after this many timeouts without a complete frame between them, once it was silent for
+    ``silent_ms_min``."""
+    silent_ms_min: int = 5_000
+    half_frame_ms_max: int = 30_000
+    """How long one frame may take."""
     linger_ms: int = 1_000
     """How long a closed channel may still write the frames added before."""
 
@@ -102,6 +109,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         # asyncio calls the decoder itself: one call less for each read
         self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
         self._pending = PendingTable(config.pending_max)
+        self._silence = Silence(config.silent_timeouts_max, config.silent_ms_min, config.half_frame_ms_max)
         self._loop: asyncio.AbstractEventLoop
         self._transport: asyncio.Transport | None = None
         self._output: Output | None = None
@@ -198,6 +206,13 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._transport.close()
         if self._transport.get_write_buffer_size():  # a server that does not read must not keep the socket
             self._abort_timer = self._loop.call_later(self.config.linger_ms / 1000, self._transport.abort)
+
+    def abort(self, reason: str) -> None:
+        """Close at once, without writing what was added: the server takes nothing."""
+        if not self.closed:
+            assert self._transport is not None
+            self._shut(reason)
+            self._transport.abort()
 
     async def wait_closed(self) -> None:
         """Return once the transport is closed too."""
@@ -355,6 +370,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._lost = self._loop.create_future()
         high = self.config.write_high_water_bytes
         self._transport.set_write_buffer_limits(high, high // 2)
+        watch_peer(transport)
         self._output = Output(self._loop, self._transport, _nothing)
         self._budget.register(self._decoder, self)
         here = transport.get_extra_info("sockname")
@@ -467,6 +483,10 @@ class ClientChannel(asyncio.BufferedProtocol):
                     stored=Stored.UNKNOWN,
                 ),
             )
+        reason = self._silence.judge(now_ns, self._decoder.frame_count, self._decoder.half, len(expired))
+        if reason and not self.closed:
+            self._log.warning("server_silent", server=self.address, why=reason)
+            self.abort(reason)
         if len(self._pending) and self._expire_timer is None:
             self._expire_timer = self._loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
 

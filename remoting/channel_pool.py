@@ -36,7 +36,8 @@ class ChannelPool:
 
     A channel from the pool is open and has had its answer to hello, so its ``announcement`` is final. A lost channel is
     replaced by the next ``get``. After a failed connect further ``get`` calls fail at once, with ``retry_after_ms``,
-    until a jittered delay (20 ms, doubling up to 2 s) has passed: a caller with other addresses tries those first.
+    until a jittered delay has passed (20 ms, doubling up to 2 s; 20 ms after a connect that timed out): a caller with
+    other addresses tries those first.
     """
 
     def __init__(
@@ -142,7 +143,10 @@ class ChannelPool:
             return
         self._channels.pop(address, None)
         backoff = self._backoffs.setdefault(address, _Backoff())
-        backoff.delay_ms = min(max(backoff.delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
+        if isinstance(error.__cause__, TimeoutError):  # it has waited for its timeout: the next one may follow soon
+            backoff.delay_ms = BACKOFF_MS_MIN
+        else:
+            backoff.delay_ms = min(max(backoff.delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
         wait_ms = backoff.delay_ms * self._rng.uniform(0.5, 1.0)
         backoff.until_ns = self._clock.monotonic_ns() + int(wait_ms * 1_000_000)
         backoff.why = error.why if isinstance(error, ConnectFailed) else str(error)

@@ -152,8 +152,10 @@ class FrameDecoder:
         at = 0
         if self.in_place is not None and not self.rest:
             at = self.in_place(self._scratch, received_bytes)
-            if at == received_bytes:
-                return []
+            if at:
+                self.frame_count += 1
+                if at == received_bytes:
+                    return []
         return self._parse(at, len(self.rest) + received_bytes)
 
     def _parse(self, at: int, end: int) -> list[Frame]:
