@@ -483,10 +483,14 @@ class ClientChannel(asyncio.BufferedProtocol):
                     stored=Stored.UNKNOWN,
                 ),
             )
-        reason = self._silence.judge(now_ns, self._decoder.frame_count, self._decoder.half, len(expired))
-        if reason and not self.closed:
-            self._log.warning("server_silent", server=self.address, why=reason)
-            self.abort(reason)
+        silence, decoder = self._silence, self._decoder
+        if decoder.frame_count != silence.frame_count:
+            silence.heard(now_ns, decoder.frame_count)
+        else:
+            reason = silence.judge(now_ns, decoder.half, len(expired))
+            if reason and not self.closed:
+                self._log.warning("server_silent", server=self.address, why=reason)
+                self.abort(reason)
         if len(self._pending) and self._expire_timer is None:
             self._expire_timer = self._loop.call_later(self.config.expire_interval_ms / 1000, self._expire)
 

@@ -24,29 +24,31 @@ class Silence:
     not complete after ``half_frame_ms_max``. A server whose disk stalls for some seconds keeps its connections.
     """
 
-    __slots__ = ("_frame_count", "_half_ns_max", "_heard_ns", "_silent_ns_min", "_timeouts", "_timeouts_max")
+    __slots__ = ("_half_ns_max", "_silent_ns_min", "_timeouts", "_timeouts_max", "frame_count", "heard_ns")
 
     def __init__(self, timeouts_max: int, silent_ms_min: int, half_frame_ms_max: int) -> None:
         self._timeouts_max = timeouts_max
         self._silent_ns_min = silent_ms_min * 1_000_000
         self._half_ns_max = half_frame_ms_max * 1_000_000
-        self._frame_count = -1
-        self._heard_ns = 0
+        self._timeouts = 0
+        self.frame_count = -1
+        """Complete frames when last looked at; the connection compares it, since a busy one is looked at often."""
+        self.heard_ns = 0
+
+    def heard(self, now_ns: int, frame_count: int) -> None:
+        """Note that frames have become complete since the last look."""
+        self.frame_count = frame_count
+        self.heard_ns = now_ns
         self._timeouts = 0
 
-    def judge(self, now_ns: int, frame_count: int, half: bool, expired_count: int) -> str:
+    def judge(self, now_ns: int, half: bool, expired_count: int) -> str:
         """Return why the connection is of no use any more; "" while it may be.
 
-        To be called again and again while requests wait: ``frame_count`` frames were complete by now, ``half`` says
-        whether a part of a further one has been received, ``expired_count`` requests have just timed out.
+        To be called where no frame has become complete since the last look: ``half`` says whether a part of one has
+        been received, ``expired_count`` requests have just timed out.
         """
-        if frame_count != self._frame_count:
-            self._frame_count = frame_count
-            self._heard_ns = now_ns
-            self._timeouts = 0
-            return ""
         self._timeouts += expired_count
-        silent_ns = now_ns - self._heard_ns
+        silent_ns = now_ns - self.heard_ns
         if self._timeouts >= self._timeouts_max and silent_ns >= self._silent_ns_min:
             return f"no whole frame for {silent_ns // 1_000_000} ms, and {self._timeouts} requests without an answer"
         if half and silent_ns > self._half_ns_max:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_EXTRA_BYTES = 256
-"""Bytes counted for a row beside its body."""
+"""Bytes counted for a row beside its body, texts and properties."""
 
 
 class ArrowRows:
@@ -31,7 +31,7 @@ class ArrowRows:
         self._topic = topic
         self._rows = rows
         self._ids = ids
-        self.size_bytes = int((source.lengths[rows] + ROW_EXTRA_BYTES).sum())
+        self.size_bytes = int((source.costs[rows] + ROW_EXTRA_BYTES).sum())
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -60,7 +60,7 @@ def by_topic(rows: MessageRows) -> dict[str, Int64s]:
 def cut(rows: MessageRows, chosen: "Sequence[int] | Int64s", bytes_max: int) -> list[Int64s]:
     """Cut the rows ``chosen`` into parts of about ``bytes_max`` bytes."""
     places = np.asarray(chosen, np.int64)
-    filled = np.cumsum(rows.lengths[places] + ROW_EXTRA_BYTES)
+    filled = np.cumsum(rows.costs[places] + ROW_EXTRA_BYTES)
     parts: list[Int64s] = []
     at = 0
     while at < len(places):

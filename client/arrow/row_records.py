@@ -8,7 +8,8 @@ included; some text more where it has keys or properties.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -79,6 +80,12 @@ class MessageRows:
 
     def __len__(self) -> int:
         return len(self.lengths)
+
+    @cached_property
+    def costs(self) -> Int64s:
+        """The bytes of each row's body, texts and properties; a character counts one."""
+        parts: list[Iterable[Sized]] = [*self._texts.values(), *([] if self._others is None else [self._others])]
+        return sum((np.fromiter(map(len, part), np.int64, len(self)) for part in parts), self.lengths)
 
     # ---- columns in
 

@@ -249,9 +249,11 @@ class ClientInstance:
         self._users -= 1
         if self._users:
             return
-        await self._tasks.cancel()
-        self._connections.clear()
-        await self._pool.close()
+        tasks, pool = self._tasks, self._pool  # a start that comes while these end makes its own
+        self._tasks = TaskSet(self.supervisor)
+        self._connections, self._fetching, self._opening = {}, {}, {}
+        await tasks.cancel()
+        await pool.close()
 
     # -- routes ------------------------------------------------------------------------------------------------
 
@@ -291,7 +293,8 @@ class ClientInstance:
             task = self._tasks.spawn(self._fetch_route(topic, for_send), f"pocketmq-route-{topic}")
             self._fetching[key] = task
             task.add_done_callback(retrieve_exception)
-            task.add_done_callback(lambda _: self._fetching.pop(key, None))
+            fetching = self._fetching
+            task.add_done_callback(lambda _: fetching.pop(key, None))
         return task
 
     async def _fetch_route(self, topic: str, for_send: bool) -> TopicRoute:
@@ -378,7 +381,8 @@ class ClientInstance:
             task = self._tasks.spawn(self._open(address, broker_name), f"pocketmq-connect-{address}")
             self._opening[address] = task
             task.add_done_callback(retrieve_exception)
-            task.add_done_callback(lambda _: self._opening.pop(address, None))
+            opening = self._opening
+            task.add_done_callback(lambda _: opening.pop(address, None))
         opened: BrokerConnection = await self._wait(task, timeout_ms, f"connection to {address}", ConnectFailed)
         return opened
 

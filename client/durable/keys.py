@@ -18,7 +18,7 @@ from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.pending_send import PendingSend
 from pocketmq.client.producer.send_port import SendPort
 from pocketmq.client.sender.retry import ATTEMPT_MS_MIN
-from pocketmq.client.sender.section import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
+from pocketmq.client.sender.section import FRAME_BYTES_TARGET, unbuilt_bytes
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
@@ -165,7 +165,7 @@ class KeyedSends:
                 lane.items.popleft()
                 self._hand_over([item], queue.topic, _late_error())
                 continue
-            size_bytes += len(send.message.body) + UNBUILT_EXTRA_BYTES
+            size_bytes += unbuilt_bytes(send.message)
             if batch and (
                 size_bytes > FRAME_BYTES_TARGET
                 or send.plain != batch[0].send.plain

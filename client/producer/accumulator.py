@@ -9,7 +9,7 @@ The hot path is one lookup and five appends per message; everything else is done
 from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
-from pocketmq.client.sender.section import FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES, Frame, Section
+from pocketmq.client.sender.section import FRAME_BYTES_TARGET, Frame, Section, unbuilt_bytes
 from pocketmq.common.message import Message
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Accumulator:
             section.records.append(record)
             size = len(record)
         else:
-            size = len(message.body) + UNBUILT_EXTRA_BYTES
+            size = unbuilt_bytes(message)
         section.messages.append(message)
         section.uniq_keys.append(uniq_key)
         if future is not None:

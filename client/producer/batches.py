@@ -14,7 +14,7 @@ from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.message.receipts import Receipt, Receipts
 from pocketmq.client.producer.selectors import select_by_hash
-from pocketmq.client.sender.section import BODY_OF, FRAME_BYTES_TARGET, UNBUILT_EXTRA_BYTES
+from pocketmq.client.sender.section import FRAME_BYTES_TARGET, unbuilt_sizes
 from pocketmq.common.message import Message
 
 Places = list[int] | NDArray[np.int64]
@@ -40,13 +40,12 @@ def sort_by_queue(
 def cut_into_parts(batch: Sequence[Message], indexes: list[int]) -> list[list[int]]:
     """Cut a group into parts of about one frame."""
     chosen = batch if len(indexes) == len(batch) else [batch[index] for index in indexes]
-    sizes = list(map(len, map(BODY_OF, chosen)))
-    if sum(sizes) + UNBUILT_EXTRA_BYTES * len(sizes) <= FRAME_BYTES_TARGET:
+    sizes = unbuilt_sizes(chosen)
+    if sum(sizes) <= FRAME_BYTES_TARGET:
         return [indexes]
     parts: list[list[int]] = [[]]
     size = 0
-    for index, body_bytes in zip(indexes, sizes, strict=True):
-        cost = body_bytes + UNBUILT_EXTRA_BYTES
+    for index, cost in zip(indexes, sizes, strict=True):
         if parts[-1] and size + cost > FRAME_BYTES_TARGET:
             parts.append([])
             size = 0

@@ -12,7 +12,7 @@ from typing import Protocol
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.selectors import QueueSelector
-from pocketmq.client.sender.section import UNBUILT_EXTRA_BYTES
+from pocketmq.client.sender.section import unbuilt_bytes
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 
@@ -39,7 +39,7 @@ class PendingSend:
     @property
     def size_bytes(self) -> int:
         """The bytes it counts for while it is held in memory by itself."""
-        return len(self.message.body) + UNBUILT_EXTRA_BYTES
+        return unbuilt_bytes(self.message)
 
 
 class Unrouted(Protocol):

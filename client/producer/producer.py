@@ -186,10 +186,14 @@ class Producer(Lifecycle):
             raise
 
     async def stop(self) -> None:
-        """Deliver what was sent, within ``send_msg_timeout_ms``; fail the rest with ``NotStarted``; close."""
+        """Deliver what was sent, within ``send_msg_timeout_ms``; fail the rest with ``NotStarted``; close.
+
+        Raises ``WrongLoop`` in another loop than that of the start; the producer goes on there.
+        """
         submission = self._submission
         if not submission.running:
             return
+        submission.check_loop()
         self._flush()
         self._requests.close()
         await self._requests.wait_closed()

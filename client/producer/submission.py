@@ -86,6 +86,10 @@ class Submission:
         """Raise ``NotStarted`` or ``WrongLoop`` unless sends are taken here."""
         if not self.running:
             raise not_running()
+        self.check_loop()
+
+    def check_loop(self) -> None:
+        """Raise ``WrongLoop`` in another loop than the one of the start."""
         loop: asyncio.AbstractEventLoop | None
         try:
             loop = asyncio.get_running_loop()

@@ -319,6 +319,8 @@ async def test_another_loop_or_thread_is_refused(producer: Producer, topic: str)
             await producer.send(Message(topic, b"x"))
         with pytest.raises(WrongLoop):
             await producer.send_batch([Message(topic, b"x")])
+        with pytest.raises(WrongLoop):
+            await producer.stop()
 
     def plain() -> None:
         with pytest.raises(WrongLoop, match="blocking"):
@@ -328,4 +330,16 @@ async def test_another_loop_or_thread_is_refused(producer: Producer, topic: str)
 
     await asyncio.to_thread(asyncio.run, elsewhere())
     await asyncio.to_thread(plain)
-    assert (await producer.send(Message(topic, b"y"))).queue_offset == 0
+    assert (await producer.send(Message(topic, b"y"))).queue_offset == 0  # it goes on in its own loop
+
+
+async def test_properties_and_keys_count_in_frames(broker: PocketBroker, topic: str, group: str) -> None:
+    """A thousand messages with 20 kB of properties fit no frame: they are cut, with and without a known route."""
+    messages = [Message(topic, b"x", properties={"p": "v" * 20_000}, keys="k" * 100) for _ in range(1_000)]
+    async with Producer(group=group, namesrv=broker.namesrv) as producer:
+        before = [producer.send_nowait(message) for message in messages]
+        assert len(await asyncio.gather(*before)) == 1_000
+        assert len(await producer.send_batch(messages)) == 1_000
+        body, properties = [b"x"] * 1_000, [[("p", "v" * 20_000)]] * 1_000
+        columns = {"body": pa.array(body), "properties": pa.array(properties, pa.map_(pa.string(), pa.string()))}
+        assert len(await producer.send_arrow(pa.RecordBatch.from_pydict(columns), topic=topic)) == 1_000
