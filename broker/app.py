@@ -34,6 +34,7 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stats_items import StatsItems
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.transaction_service import TransactionService
+from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
@@ -140,13 +141,13 @@ class BrokerApp:
     @property
     def address(self) -> str:
         """The advertised ``host:port``."""
-        return f"{self._host}:{self.port}"
+        return address_text(self._host, self.port)
 
     @property
     def metrics_address(self) -> str:
         """``host:port`` of ``/metrics`` and ``/health``; empty where they are not served."""
         port = self._observation.http_port
-        return f"{self._metrics_config.bind_address}:{port}" if port else ""
+        return address_text(self._metrics_config.bind_address, port) if port else ""
 
     @property
     def observation(self) -> Observation:

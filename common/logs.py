@@ -5,6 +5,7 @@ Nothing global is configured: structlog and ``logging`` stay as they are.
 """
 
 import datetime
+import os
 import sys
 import threading
 from collections import deque
@@ -32,6 +33,8 @@ QUOTED: Final = frozenset(" \t=\r\n\"'")
 _WINDOW_NS: Final = 1_000_000_000
 _DRAIN_MAX: Final = 512
 _FLUSH_MS: Final = 1000.0
+CLOSE_TIMEOUT_S: Final = 1.5
+"""How long the end of a process waits for its last log lines."""
 
 EventDict = dict[str, Any]
 Level = Literal["debug", "info", "warning", "error"]
@@ -127,7 +130,7 @@ class Logs:
                 raise ConfigError(
                     "the log file cannot be opened", why=f"log.file={config.file!r}: {error.strerror}"
                 ) from error
-        self._stream = stream or sys.stderr
+        self._stream = stream or _standard_error()
         self._render = _json_line if config.format == "json" else _console_renderer(self._stream)
         self._lock = threading.Lock()
         self._queue: deque[tuple[int, EventDict]] = deque()  # (estimated bytes, event)
@@ -135,6 +138,7 @@ class Logs:
         self._repeats = Repeats(config.repeats_per_second_max)
         self._dropped_untold = 0
         self._closed = False
+        self._all_written = False
         self.written_count = 0
         self.dropped_count = 0
         self.left_out_count = 0
@@ -145,18 +149,34 @@ class Logs:
         """Return a logger: ``.info(event, key=value)``, ``.warning``, ``.error``, ``.bind(**values)`` and so on."""
         return BoundLog(self._enqueue, self._threshold, {"logger": name, **values})
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Write the queued events and end the worker. Later events are dropped."""
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """Write the queued events and end the worker. Later events are dropped.
+
+        Return whether all was written in time: a pipe whose reader stands still, or a disk, may take nothing. Then the
+        rest is dropped, and so is everything from now on.
+        """
         with self._lock:
             if self._closed:
-                return
+                return self._all_written
             self._closed = True
-        self._worker.stop(timeout_s)
+        # a thread of its own: the caller, often the main thread, must not wait in the write itself
+        writer = threading.Thread(target=self._write_rest, args=(timeout_s,), name="log-closer", daemon=True)
+        writer.start()
+        writer.join(timeout_s)
+        if not self._all_written:
+            self.dropped_count += len(self._queue)
+            return False
+        if self._own_stream is not None:
+            self._own_stream.close()
+        return True
+
+    def _write_rest(self, timeout_s: float) -> None:
+        if not self._worker.stop(timeout_s):
+            return
         while self._queue:
             self._write_some()
         self._write_some(final=True)
-        if self._own_stream is not None:
-            self._own_stream.close()
+        self._all_written = True
 
     def _enqueue(self, level: str, event: dict[str, Any]) -> None:
         name, text = str(event.get("event", "")), str(event.get("logger", ""))
@@ -212,6 +232,31 @@ class Logs:
             self.written_count += len(lines)
         except (OSError, ValueError):  # disk full, or the stream is closed: a broker does not stop for its log
             self.dropped_count += len(lines)
+
+
+class _StandardError:
+    """Writes to descriptor 2 itself.
+
+    A thread that waits in ``sys.stderr.write`` holds a lock that the interpreter wants at its end, which is then fatal.
+    """
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return sys.stderr.isatty()
+
+    def write(self, text: str) -> None:
+        """Write all of ``text``; raises ``OSError``."""
+        data = memoryview(text.encode(errors="backslashreplace"))
+        while data:
+            data = data[os.write(2, data) :]
+
+    def flush(self) -> None:
+        """Do nothing: nothing is kept."""
+
+
+def _standard_error() -> Any:
+    """Return standard error, past its buffer unless a program has replaced it."""
+    return _StandardError() if sys.stderr is sys.__stderr__ else sys.stderr
 
 
 class CapturedLog:

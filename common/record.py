@@ -23,6 +23,7 @@ from typing import Final
 
 import numpy as np
 
+from pocketmq.common.addresses import address_text
 from pocketmq.common.errors import MessageIllegal
 
 MAGIC_V1: Final = 0xDAA320A7
@@ -140,8 +141,7 @@ def parse_host(host: bytes) -> tuple[str, int]:
 
 def host_text(host: bytes) -> str:
     """Return ``ip:port``, or ``[ip]:port`` for IPv6."""
-    address, port = parse_host(host)
-    return f"[{address}]:{port}" if len(host) == HOST_V6_BYTES else f"{address}:{port}"
+    return address_text(*parse_host(host))
 
 
 PROPERTIES_BYTES_MAX: Final = 32767

@@ -13,6 +13,7 @@ from zlib import crc32
 
 from msgspec import structs
 
+from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
@@ -126,7 +127,8 @@ class NamesrvApp:
     def address(self) -> str:
         """The address for clients and brokers: ``host:port``; on a wildcard address, this machine's loopback."""
         host = self.config.bind_address
-        return f"{'127.0.0.1' if host in ('0.0.0.0', 'localhost', '') else host}:{self.port}"
+        loopback = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
+        return address_text(loopback.get(host, host), self.port)
 
     async def start(self) -> None:
         """Listen and serve; raises ``AddressInUse``, ``BindFailed`` or ``EpochsUnreadable``."""

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import msgspec
 
+from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, PocketMQError, Stored
 from pocketmq.common.events import EventLog
@@ -375,7 +376,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         self._budget.register(self._decoder, self)
         here = transport.get_extra_info("sockname")
         self.local_host = here
-        self.local = f"{here[0]}:{here[1]}"
+        self.local = address_text(here[0], here[1])
         self.closed = False
         self.writable = True
 

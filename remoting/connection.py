@@ -10,6 +10,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
 from pocketmq.common.events import EventLog
@@ -126,8 +127,8 @@ def host_bytes(address: Any) -> bytes:
 
 
 def host_text(address: Any) -> str:
-    """Return a socket address as ``ip:port``."""
-    return f"{address[0]}:{address[1]}"
+    """Return a socket address as ``ip:port``, or ``[ip]:port`` for IPv6."""
+    return address_text(address[0], address[1])
 
 
 class Connection(asyncio.BufferedProtocol):

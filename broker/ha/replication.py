@@ -19,6 +19,7 @@ from pocketmq.broker.ha.slave_mirror import COMMITS_FILE, LocalCommits, SlaveMir
 from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
 from pocketmq.broker.persisted_table import PersistedTable, Table
 from pocketmq.broker.topic.topic_table import MASTER_GONE, remake_topics
+from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
@@ -151,7 +152,7 @@ class Replication:
         A master that must ask its slaves for lost records does so here. Raises the errors of ``open_store``,
         ``HaService`` and ``recover_from_slaves``; the caller closes the store.
         """
-        self.node.address = f"{host}:{port}"
+        self.node.address = address_text(host, port)
         report = open_store(self._store, self._state, self._log, progress)
         if self.role.is_slave:
             return
@@ -181,7 +182,7 @@ class Replication:
     def _open_master(self, host: str, port: int, report: RecoveryReport) -> None:
         config, store_config = self.role.config, self.role.store_config
         environment = self._ha_environment()
-        service = HaService(environment, address=f"{host}:{port}")
+        service = HaService(environment, address=address_text(host, port))
         # A broker on a port that the system chose must not depend on the port beside it.
         is_any = config.listen_port == 0 and not store_config.ha_listen_port
         wanted = ANY_PORT if is_any else port_of(store_config, port)
@@ -209,7 +210,7 @@ class Replication:
             service.stop()
             raise
         self.node.service = service
-        self.node.ha_address = f"{host}:{ha_port}"
+        self.node.ha_address = address_text(host, ha_port)
 
     def open_tables(self, *, topics_are_old: bool = False) -> None:
         """Reconcile the tables with the log, after both are loaded. Blocks.

@@ -36,6 +36,7 @@ from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
 from pocketmq.broker.stats.stage_times import SEND_PAIR, StageTimes
 from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Supervisor
@@ -126,7 +127,9 @@ class Observation:
         except (AddressInUse, BindFailed) as error:
             if required:
                 raise
-            log.warning("metrics_not_served", address=f"{config.bind_address}:{config.listen_port}", error=str(error))
+            log.warning(
+                "metrics_not_served", address=address_text(config.bind_address, config.listen_port), error=str(error)
+            )
             return
         self._http = http
         http.start(self.runner)

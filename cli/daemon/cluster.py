@@ -19,6 +19,7 @@ from pocketmq.cli.daemon.masters import run_masters
 from pocketmq.cli.daemon.masters_plan import Addresses, plan_masters
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.cli.run import run_async
+from pocketmq.common.addresses import address_text
 from pocketmq.common.errors import ConfigError
 
 START_S_MAX: Final = 60.0
@@ -80,7 +81,7 @@ class Member:
 
 def members(directory: Path, host: str, namesrv_port: int, broker_port: int, settings: Sequence[str]) -> list[Member]:
     """Return the processes in the order in which they start."""
-    namesrv = f"{host}:{namesrv_port}"
+    namesrv = address_text(host, namesrv_port)
     sets = [word for each in settings for word in ("--set", each)]
 
     def member(name: str, what: str, number: int, role: str, broker_name: str, broker_id: int) -> Member:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from pocketmq.common.addresses import address_text
 from pocketmq.common.errors import Cause, ConfigError, PocketMQError
 
 BACKLOG: Final = 16
@@ -87,7 +88,7 @@ class SocketTransport:
             name = connected.getpeername()
         except OSError:  # gone already: the first receive reports it
             name = ("?", 0)
-        self.peer = f"[{name[0]}]:{name[1]}" if ":" in str(name[0]) else f"{name[0]}:{name[1]}"
+        self.peer = address_text(str(name[0]), name[1])
 
     def receive_into(self, buffer: memoryview, wait_ms: float) -> int | None:
         """See ``Transport``."""
@@ -179,7 +180,7 @@ def listen(bind_address: str, port: int) -> SocketListener:
         listening.close()
         raise ConfigError(
             "HA port not opened",
-            why=f"{bind_address}:{port}: {error}",
+            why=f"{address_text(bind_address, port)}: {error}",
             hint="choose another port with store.ha_listen_port, or end the process that has this one",
         ) from error
     return SocketListener(listening)

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,23 @@ def test_a_stream_that_fails_costs_the_line_not_the_program() -> None:
     bench.stream.close()
     bench.logs.close()
     assert bench.logs.dropped_count == 1
+
+
+def test_a_stream_that_takes_nothing_does_not_keep_the_caller() -> None:
+    """The rest is dropped, and counted; closing again does nothing."""
+    release = threading.Event()
+
+    class Stuck(io.StringIO):
+        def write(self, text: str) -> int:
+            release.wait(100)
+            return len(text)
+
+    logs = Logs(LogConfig(), stream=Stuck())
+    for number in range(3):
+        logs.logger("x").info(f"event-{number}")
+    assert logs.close(timeout_s=0.05) is False
+    assert logs.close() is False
+    release.set()
 
 
 def test_the_console_form_is_one_line_without_color_when_piped() -> None:

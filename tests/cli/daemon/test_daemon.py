@@ -20,6 +20,16 @@ pytestmark = pytest.mark.slow
 PORTS = ("--namesrv-port", "0", "--broker-port", "0")
 
 
+def has_ipv6() -> bool:
+    """Return whether this machine has the address ::1."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_one_ready_line_then_a_clean_end(start_daemon: Any, tmp_path: Path, number: int) -> None:
     """One line on standard output, exit code 0 after the signal, and the abort marker is gone: the store was closed."""
@@ -347,3 +357,42 @@ def test_settings_are_taken_under_their_former_names(former: str, name: str) -> 
     with pytest.warns(DeprecationWarning, match=f"{former} is now broker.{name}"):
         settings = load_settings({}, None, [f"broker.{former}=4711"], {})
     assert getattr(settings.get(BrokerConfig), name) == 4711
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 on this machine")
+def test_a_standalone_on_ipv6(start_daemon: Any, run_command: Any) -> None:
+    """Addresses have brackets wherever a port follows."""
+    daemon = start_daemon("standalone", *PORTS, "--host", "::1", env={"POCKETMQ_METRICS__LISTEN_PORT": "0"})
+    assert daemon.namesrv.startswith("[::1]:")
+    assert daemon.broker.startswith("[::1]:")
+    there = {"POCKETMQ_NAMESRV": daemon.namesrv}
+    assert run_command("produce", "Six", "-m", "hello", env=there).returncode == 0
+    assert run_command("consume", "Six", env=there).stdout == b"hello\n"
+    assert run_command("topic", "list", env=there).returncode == 0
+    assert daemon.end()[0] == 0
+
+
+def test_a_pipe_that_is_not_read_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    """A log collector that stands still must not keep a broker from ending cleanly."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with interruptible(), os.fdopen(reader, "rb", buffering=0):
+        try:
+            while os.write(writer, b"x" * 4096):
+                pass
+        except BlockingIOError:
+            pass
+        os.set_blocking(writer, True)
+        process = subprocess.Popen(
+            [*COMMAND, "standalone", *PORTS], stdout=subprocess.PIPE, stderr=writer, env=environment(), cwd=tmp_path
+        )
+        os.close(writer)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(b"ready")
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            process.communicate()
+    assert not (tmp_path / "pocketmq-data" / "abort").exists()
