@@ -4,16 +4,16 @@ Lives here: ``GroupMove``, ``plan_moves`` (a group's offsets before and after, b
 ``move_group``, ``delete_group``, ``groups_of_topic``, ``GroupOnline``.
 """
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from pocketmq.client.connection.instance import check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import ClientError, OffsetIllegal
 from pocketmq.client.pull.offsets import StartPosition, start_timestamp_ms
 from pocketmq.client.pull.pull_wire import PullWire
+from pocketmq.client.together import together
 from pocketmq.common.errors import Cause
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.codec import Response
@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 
 RESET_TO_END_MS: Final = -1
 """The timestamp of a reset that names its offset (RocketMQ 5.3 ResetOffsetRequestHeader)."""
-TOGETHER: Final = 64
-"""Requests about offsets at a time: a topic may have 65,536 queues."""
-
-_T = TypeVar("_T")
-_U = TypeVar("_U")
 
 
 class GroupOnline(ClientError):
@@ -90,7 +85,7 @@ async def plan_moves(
         raise OffsetIllegal(
             "seek refused", why=f"{topic} has no queue {missing[0].queue_id} on {missing[0].broker_name}"
         )
-    return await _together(move, sorted(queues or known))
+    return await together(move, sorted(queues or known))
 
 
 async def _checked_offset(wire: PullWire, queue: MessageQueue, offset: int) -> int:
@@ -117,7 +112,7 @@ async def move_group(
     if not force:
         await require_offline(admin, group, masters.values(), f"group {group} not moved")
     wire = PullWire(admin.instance, group)
-    await _together(lambda each: wire.store_offset(each.queue, each.after), moves)
+    await together(lambda each: wire.store_offset(each.queue, each.after), moves)
     if force:
         timestamp_ms = None if to is None else start_timestamp_ms(to)
         time_ms = timestamp_ms if timestamp_ms is not None else 0 if to == "earliest" else RESET_TO_END_MS
@@ -146,7 +141,7 @@ async def _send_reset(
         ]
     code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
     what = f"reset of {topic} for {group} refused"
-    await _together(lambda header: _ask(admin, address, code, header, what, ResponseCode.CONSUMER_NOT_ONLINE), headers)
+    await together(lambda header: _ask(admin, address, code, header, what, ResponseCode.CONSUMER_NOT_ONLINE), headers)
 
 
 async def groups_of_topic(admin: "Admin", topic: str, addresses: Iterable[str]) -> list[str]:
@@ -202,11 +197,3 @@ async def _ask(admin: "Admin", address: str, code: int, header: Header, what: st
     timeout_ms = admin.instance.options.api_timeout_ms
     connection = await admin.instance.connection_to(address, address, timeout_ms=timeout_ms)
     return check_answer(await connection.channel.request(code, header, timeout_ms=timeout_ms), what, address, *accepted)
-
-
-async def _together(ask: Callable[[_T], Awaitable[_U]], items: Sequence[_T]) -> list[_U]:
-    """Call for each item, ``TOGETHER`` at a time; return the results in order."""
-    results: list[_U] = []
-    for start in range(0, len(items), TOGETHER):
-        results += await asyncio.gather(*map(ask, items[start : start + TOGETHER]))
-    return results

@@ -320,6 +320,8 @@ class ClientInstance:
                 hint="check its permission",
             )
         if self.routes.put(route, self.clock.monotonic_ns()):
+            if route.left_out:
+                self.log.warning("route_cut", topic=topic, why=route.left_out)
             for changed in list(self.on_route_changed):
                 changed(topic)
         return route

@@ -16,6 +16,10 @@ DEFAULT_TOPIC_QUEUE_NUMS = 4
 """Queues per broker that a producer asks for when the broker is to create the topic (DefaultMQProducer.java)."""
 QUEUE_NUMS_MAX = 65_536
 """Queues of one broker in a route that are believed at most: more can only be a faulty answer."""
+ROUTE_QUEUES_MAX = 100_000
+"""Queues of all brokers in a route that are used; a client needs 0.3 KB and some requests for each."""
+ROUTE_BROKERS_MAX = 1_000
+"""Brokers of a route that are used."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,6 +60,8 @@ class TopicRoute:
     read_queues: tuple[MessageQueue, ...]
     order_topic_conf: str = ""
     borrowed: bool = False
+    left_out: str = ""
+    """What the name server's answer has beyond ``ROUTE_QUEUES_MAX`` and ``ROUTE_BROKERS_MAX``; "" if nothing."""
 
     def write_brokers(self) -> set[str]:
         """Return the names of the brokers that take sends."""
@@ -69,11 +75,12 @@ def route_from_data(topic: str, data: TopicRouteData, *, borrowed: bool = False)
     each, and no queue can be read yet.
     """
     brokers: dict[str, BrokerAddresses] = {}
-    for broker in data.broker_datas:
+    for broker in data.broker_datas[:ROUTE_BROKERS_MAX]:
         addresses = {int(number): address for number, address in broker.broker_addrs.items() if number.isdecimal()}
         brokers[broker.broker_name] = BrokerAddresses(broker.cluster or "", broker.broker_name, addresses)
     write_queues: list[MessageQueue] = []
     read_queues: list[MessageQueue] = []
+    wanted = 0
     for queue_data in sorted(data.queue_datas, key=lambda each: each.broker_name):
         name = queue_data.broker_name
         known = brokers.get(name)
@@ -82,12 +89,22 @@ def route_from_data(topic: str, data: TopicRouteData, *, borrowed: bool = False)
         write_nums, read_nums = queue_data.write_queue_nums, queue_data.read_queue_nums
         if borrowed:
             write_nums, read_nums = min(DEFAULT_TOPIC_QUEUE_NUMS, read_nums, write_nums), 0
-        if queue_data.perm & Perm.WRITE and known.master:
-            write_queues += [MessageQueue(topic, name, number) for number in range(min(write_nums, QUEUE_NUMS_MAX))]
-        if queue_data.perm & Perm.READ:
-            read_queues += [MessageQueue(topic, name, number) for number in range(min(read_nums, QUEUE_NUMS_MAX))]
+        if not (queue_data.perm & Perm.WRITE and known.master):
+            write_nums = 0
+        if not queue_data.perm & Perm.READ:
+            read_nums = 0
+        wanted += max(write_nums, read_nums)
+        write_nums = max(0, min(write_nums, QUEUE_NUMS_MAX, ROUTE_QUEUES_MAX - len(write_queues)))
+        read_nums = max(0, min(read_nums, QUEUE_NUMS_MAX, ROUTE_QUEUES_MAX - len(read_queues)))
+        queues = [MessageQueue(topic, name, number) for number in range(max(write_nums, read_nums))]
+        write_queues += queues[:write_nums]
+        read_queues += queues[:read_nums]
     conf = data.order_topic_conf or ""
-    return TopicRoute(topic, brokers, tuple(write_queues), tuple(read_queues), conf, borrowed)
+    left_out = ""
+    if len(data.broker_datas) > ROUTE_BROKERS_MAX or wanted > max(len(write_queues), len(read_queues)):
+        left_out = f"{len(data.broker_datas)} brokers and {wanted} queues, of which {len(brokers)} and "
+        left_out += f"{max(len(write_queues), len(read_queues))} are used"
+    return TopicRoute(topic, brokers, tuple(write_queues), tuple(read_queues), conf, borrowed, left_out)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ Lives here: ``PullConsumer``: positions, ``poll``, ``stream``, ``poll_arrow``, `
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -20,9 +21,10 @@ from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import NotStarted, OffsetIllegal
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.pull.offsets import ConsumeFromWhere, StartPosition, check_offset, start_timestamp_ms
-from pocketmq.client.pull.pull_round import Round, next_round
+from pocketmq.client.pull.pull_round import QUEUES_PER_PULL_MAX, Round, next_round
 from pocketmq.client.pull.pull_wire import NO_OFFSET, PULL_BYTES_DEFAULT, PULL_BYTES_MAX, PullResult, PullWire
 from pocketmq.client.pull.subscription import ALL, Subscription, parse_subscription, subscription_data
+from pocketmq.client.together import together
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record_columns import received_messages
@@ -43,6 +45,8 @@ STREAM_SUSPEND_MS = 15_000
 STREAM_PATIENCE_MS = 60_000
 """How long a stream retries after transient errors before it raises."""
 STREAM_RETRY_MS = 1_000
+WINDOW_HOLD_MS = 200
+"""How long a pull of more queues than fit one request is held, which sees messages of the held ones only."""
 AHEAD_RECORDS_MIN = 256
 """From so many records on, the broker prepares the next answer while they become messages. Fewer take less time than
 the turns of the loop that the request needs to leave."""
@@ -163,12 +167,17 @@ class PullConsumer(Lifecycle):
             check_offset(offset)
             if self.instance.routes.get(queue.topic) is None:
                 await self.queues(queue.topic)
-        done = await asyncio.gather(
-            *(self._wire.store_offset(queue, offset) for queue, offset in chosen.items()), return_exceptions=True
-        )
-        for error in done:
-            if isinstance(error, BaseException):
-                raise error
+        errors: list[PocketMQError] = []
+
+        async def store(queue: MessageQueue) -> None:
+            try:
+                await self._wire.store_offset(queue, chosen[queue])
+            except PocketMQError as error:
+                errors.append(error)
+
+        await together(store, chosen)
+        if errors:
+            raise errors[0]
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -260,7 +269,7 @@ class PullConsumer(Lifecycle):
         self._positions.update(cursors)
         ends: dict[MessageQueue, int] = {}
         if stop_at_end:
-            offsets = await asyncio.gather(*(self._wire.max_offset(queue) for queue in queues))
+            offsets = await together(self._wire.max_offset, queues)
             ends = dict(zip(queues, offsets, strict=True))
         pulling: asyncio.Task[Round] | None = None
         try:
@@ -425,17 +434,17 @@ class PullConsumer(Lifecycle):
         timestamp_ms = start_timestamp_ms(start)
         wire, where = self._wire, self.consume_from_where
         if timestamp_ms is not None:
-            offsets = await asyncio.gather(*(wire.offset_by_time(queue, timestamp_ms) for queue in queues))
+            offsets = await together(lambda queue: wire.offset_by_time(queue, timestamp_ms), queues)
         elif start == "earliest":
-            offsets = await asyncio.gather(*(wire.min_offset(queue) for queue in queues))
+            offsets = await together(wire.min_offset, queues)
         elif start == "latest":
-            offsets = await asyncio.gather(*(wire.max_offset(queue) for queue in queues))
+            offsets = await together(wire.max_offset, queues)
         else:
             now_ms = self.instance.clock.now_ms()
-            stored = await asyncio.gather(*(wire.stored_offset(queue, zero_if_young=False) for queue in queues))
-            pairs = zip(queues, stored, strict=True)
-            offsets = await asyncio.gather(
-                *(wire.start_offset(queue, where, now_ms - 1_800_000, stored=offset) for queue, offset in pairs)
+            stored = await together(lambda queue: wire.stored_offset(queue, zero_if_young=False), queues)
+            offsets = await together(
+                lambda pair: wire.start_offset(pair[0], where, now_ms - 1_800_000, stored=pair[1]),
+                zip(queues, stored, strict=True),
             )
         return dict(zip(queues, offsets, strict=True))
 
@@ -448,17 +457,26 @@ class PullConsumer(Lifecycle):
         suspend_ms: int,
         max_bytes: int = 0,
     ) -> Round:
-        self._turn += 1
-        return await next_round(
-            self._wire,
-            positions,
-            queues,
-            subscription,
-            max_messages=max_messages,
-            max_bytes=max_bytes or self.pull_bytes_max,
-            suspend_ms=suspend_ms,
-            turn=self._turn,
-        )
+        windows = 1
+        if len(queues) > QUEUES_PER_PULL_MAX:
+            windows = -(-max(Counter(queue.broker_name for queue in queues).values()) // QUEUES_PER_PULL_MAX)
+        if windows > 1:
+            suspend_ms = min(suspend_ms, WINDOW_HOLD_MS)
+        for left in reversed(range(windows)):  # all queues are asked once before the last ones hold the pull
+            self._turn += 1
+            found = await next_round(
+                self._wire,
+                positions,
+                queues,
+                subscription,
+                max_messages=max_messages,
+                max_bytes=max_bytes or self.pull_bytes_max,
+                suspend_ms=0 if left else suspend_ms,
+                turn=self._turn,
+            )
+            if found.moved:
+                break
+        return found
 
     def _prefetch(
         self, cursors: Mapping[MessageQueue, int], queues: Sequence[MessageQueue], subscription: Subscription | None

@@ -3,7 +3,7 @@
 from typing import Any
 
 from pocketmq.client.connection.rebalance import MessageQueue
-from pocketmq.client.connection.route import RouteTable, route_from_data
+from pocketmq.client.connection.route import ROUTE_BROKERS_MAX, ROUTE_QUEUES_MAX, RouteTable, route_from_data
 from pocketmq.remoting.protocol.namesrv import BrokerData, QueueData, TopicRouteData
 
 
@@ -111,3 +111,25 @@ def test_a_refresh_without_news_keeps_the_route() -> None:
     table.put(route, 7)
     table.put(route_from_data("U", route_data(a=6)), 8)  # drops T
     assert (table.changes, table.get("T")) == (5, None)
+
+
+def test_an_absurd_route_is_cut_and_says_so() -> None:
+    """3,276,800 queues would take a gigabyte and block the loop for seconds."""
+    data = TopicRouteData(
+        queue_datas=[QueueData(f"b{number}", 65_536, 65_536, 6, 0) for number in range(50)],
+        broker_datas=[BrokerData("c", f"b{number}", {"0": "a:1"}) for number in range(2_000)],
+    )
+    route = route_from_data("T", data)
+    assert len(route.write_queues) == len(route.read_queues) == ROUTE_QUEUES_MAX
+    assert len(route.brokers) == ROUTE_BROKERS_MAX
+    assert route.left_out == "2000 brokers and 3276800 queues, of which 1000 and 100000 are used"
+    assert route_from_data("T", route_data(a=6)).left_out == ""
+
+
+def test_a_legal_topic_with_most_queues_is_whole() -> None:
+    """65,536 queues are a broker's limit."""
+    data = TopicRouteData(
+        queue_datas=[QueueData("b", 65_536, 65_536, 6, 0)], broker_datas=[BrokerData("c", "b", {"0": "a:1"})]
+    )
+    route = route_from_data("T", data)
+    assert (len(route.read_queues), route.left_out) == (65_536, "")

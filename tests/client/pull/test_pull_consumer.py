@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.client import ConsumeFromWhere, Message, MessageQueue, NoRoute, NotStarted, Producer, PullConsumer
+from pocketmq.client import Admin, ConsumeFromWhere, Message, MessageQueue, NoRoute, NotStarted, Producer, PullConsumer
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.client.pull import pull_consumer
 from pocketmq.common.errors import ConfigError
@@ -289,3 +289,16 @@ async def test_misuse_is_reported(broker: PocketBroker, consumer: PullConsumer, 
         await consumer.poll(topic, max_messages=0)
     with pytest.raises(NotStarted):
         await PullConsumer("g", broker.namesrv).poll(topic)
+
+
+async def test_more_queues_than_fit_one_pull_are_all_asked(
+    broker: PocketBroker, producer: Producer, consumer: PullConsumer, topic: str
+) -> None:
+    """A poll that does not wait finds a message in whatever queue it is."""
+    async with Admin(broker.namesrv) as admin:
+        await admin.create_topic(topic, queues=2_500)
+    for queue_id in (0, 1_500, 2_499):
+        await producer.send(Message(topic, b"%d" % queue_id), selector=lambda queues, message: int(message.body))
+        found = await consumer.poll(topic, timeout_ms=0)
+        assert [message.queue_id for message in found] == [queue_id]
+    await consumer.commit()
