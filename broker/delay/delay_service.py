@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.broker.delay.arrivals import Arrivals
 from pocketmq.broker.delay.delay_offsets import DelayOffsets
 from pocketmq.broker.delay.delivery import RETRY_MS, Deliverer
 from pocketmq.broker.delay.level_queue import LevelQueue
@@ -20,7 +21,7 @@ from pocketmq.broker.delay.rocketmq_timers import RocketMQTimers
 from pocketmq.broker.delay.timer_queue import TimerProgress, TimerQueue, TimerState
 from pocketmq.broker.persisted_table import PersistedTable
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.common.clock import Clock
+from pocketmq.common.clock import Clock, SteadyTime
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
@@ -80,8 +81,10 @@ class DelayService:
         self.progress = TimerProgress()
         self.deliverer = Deliverer(store, counters, log)
         self.timers = TimerQueue(config, store, self.deliverer, log)
+        self._time = SteadyTime(clock)
+        begin_ms = self._time.now_ms()
         self.levels = [
-            LevelQueue(number, delay_ms, store, self.offsets, self.deliverer, log)
+            LevelQueue(number, delay_ms, store, self.offsets, self.deliverer, log, Arrivals(delay_ms, begin_ms))
             for number, delay_ms in enumerate(store.delay_levels.levels_ms, 1)
         ]
         root, durable = store.config.store_path_root_dir, config.sync_on_close
@@ -107,6 +110,7 @@ class DelayService:
             file.load()
         for level in self.levels:
             level.correct()
+            level.arrivals.open(level.max_offset)
         taken_over = self._rocketmq.take_over()
         if taken_over is not None:
             self.progress.settle(taken_over)
@@ -144,8 +148,11 @@ class DelayService:
             if topic == TIMER_TOPIC:
                 if not self._polls:
                     worker.wake()
-            elif topic == SCHEDULE_TOPIC and queue_id < len(self.levels) and self.levels[queue_id].is_empty:
-                worker.wake()
+            elif topic == SCHEDULE_TOPIC and queue_id < len(self.levels):
+                level = self.levels[queue_id]
+                level.arrivals.arrived(level.max_offset, self._time.now_ms())
+                if level.is_empty:
+                    worker.wake()
 
     # ---- the thread
 
@@ -174,7 +181,12 @@ class DelayService:
 
     def _round(self) -> tuple[float, bool]:
         """Give every level and the timers a turn: a busy or failing one does not delay the others."""
-        now_ms, now_ns = self._clock.now_ms(), self._clock.monotonic_ns()
+        step_ms = self._time.take_step()
+        if step_ms:
+            self._log.warning("clock_stepped", step_ms=step_ms, levels="keep their delays", timers="follow the clock")
+            for level in self.levels:
+                level.arrivals.stepped(level.max_offset, self._time.skew_ms)
+        now_ms, wall_ms, now_ns = self._time.now_ms(), self._clock.now_ms(), self._clock.monotonic_ns()
         wait_ms = WAIT_MS_MAX
         found = False
         parts: list[LevelQueue | TimerQueue] = [*self.levels, self.timers]
@@ -184,9 +196,9 @@ class DelayService:
                 continue
             try:
                 if isinstance(part, TimerQueue):
-                    part_ms, found = part.run(now_ms)
+                    part_ms, found = part.run(now_ms, wall_ms)
                 else:
-                    part_ms = part.run(now_ms)
+                    part_ms = part.run(now_ms, wall_ms)
             except PocketMQError as error:
                 part_ms = self._failed(at, error, RETRY_MS)
             except Exception as error:
@@ -277,14 +289,13 @@ class DelayService:
 
     def timer_lag_ms(self) -> int:
         """Return how long the next timer has been due; 0 if none is."""
-        return self._lag_ms(self.timers.next_due_ms)
+        due_ms = self.timers.next_due_ms
+        return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
 
     def level_lag_ms(self) -> int:
         """Return how long the oldest message of a level has been due; 0 if none is."""
-        return self._lag_ms(min((level.next_due_ms for level in self.levels if level.next_due_ms), default=0))
-
-    def _lag_ms(self, due_ms: int) -> int:
-        return max(0, self._clock.now_ms() - due_ms) if due_ms else 0
+        due_ms = min((level.next_due_ms for level in self.levels if level.next_due_ms), default=0)
+        return max(0, self._time.now_ms() - due_ms) if due_ms else 0
 
     def timers_unread(self) -> int:
         """Return how many stored timers have not been read yet."""

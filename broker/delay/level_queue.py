@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.broker.delay.arrivals import Arrivals
 from pocketmq.broker.delay.delay_offsets import DelayOffsets
 from pocketmq.broker.delay.delivery import BATCH_MAX, Deliverer
 from pocketmq.common.events import EventLog
@@ -27,9 +28,8 @@ _NONE: Int64s = np.empty(0, np.int64)
 class LevelQueue:
     """The messages of one level, in the order in which they were stored. Belongs to the delivery thread.
 
-    Holds: every message below ``offset`` was delivered or never can be. A message is due when the clock reaches the
-    tags code of its entry, but no later than the level's delay after this object first read it: so a clock that was set
-    back delays no message for long, and none is early.
+    Holds: every message below ``offset`` was delivered or never can be. Times are those of ``SteadyTime``: ``Arrivals``
+    has the rule by which a message is due.
     """
 
     level: int
@@ -38,6 +38,7 @@ class LevelQueue:
     offsets: DelayOffsets
     deliverer: Deliverer
     log: EventLog
+    arrivals: Arrivals
     next_due_ms: int = field(init=False, default=0)
     """When the next known message is due; 0: none waits."""
     _not_before_ms: int = field(init=False, default=0)
@@ -68,7 +69,7 @@ class LevelQueue:
             self.log.error("delay_offset_corrected", level=self.level, offset=at, min_offset=low, max_offset=high)
             self.offsets.put(self.level, min(max(at, low), high))
 
-    def run(self, now_ms: int) -> float | None:
+    def run(self, now_ms: int, wall_ms: int) -> float | None:
         """Deliver one batch of due messages; return the ms until the next is due, 0 if more may be due now, None if
         none waits."""
         if now_ms < self._not_before_ms:
@@ -81,12 +82,12 @@ class LevelQueue:
         due_at = self.next_due_ms = int(self._due[0])
         if due_at > now_ms:
             return float(due_at - now_ms)
-        # A prefix: messages keep their order even if the clock went back between two of them.
+        # A prefix: messages keep their order whatever their due times are.
         late = np.flatnonzero(self._due[:BATCH_MAX] > now_ms)
         count = int(late[0]) if len(late) else min(len(self._due), BATCH_MAX)
         count = self.deliverer.batch_of(self._sizes[:count])
         wanted = self._sizes[:count] != BLANK_SIZE
-        delivery = self.deliverer.deliver(self._physical[:count][wanted], self._sizes[:count][wanted], now_ms)
+        delivery = self.deliverer.deliver(self._physical[:count][wanted], self._sizes[:count][wanted], wall_ms)
         if delivery.retry_ms:
             self._not_before_ms = now_ms + delivery.retry_ms
             return float(delivery.retry_ms)
@@ -102,4 +103,4 @@ class LevelQueue:
         entries = self.store.read_entries(SCHEDULE_TOPIC, self.level - 1, self.offset, READ_ENTRIES)
         self._physical = entries["offset"].astype(np.int64)
         self._sizes = entries["size"].astype(np.int64)
-        self._due = np.minimum(entries["tags_code"].astype(np.int64), now_ms + self.delay_ms)
+        self._due = self.arrivals.due(self.offset, entries["tags_code"].astype(np.int64), now_ms)

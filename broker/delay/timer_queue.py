@@ -227,7 +227,7 @@ class TimerQueue:
 
     # ---- delivering
 
-    def run(self, now_ms: int) -> tuple[float | None, bool]:
+    def run(self, steady_ms: int, now_ms: int) -> tuple[float | None, bool]:
         """Read new timers, deliver one batch of due ones. Return (ms until the next is due, 0 if more may be due now,
         None if none waits; whether new timers were found)."""
         before = self.read_offset
@@ -247,19 +247,19 @@ class TimerQueue:
         horizon_now = self.wheel.horizon
         if horizon_now is not None and horizon_now <= self._last:  # the clock was set back: better twice than never
             self._last = (horizon_now[0], horizon_now[1] - 1)
-        if now_ms < self._not_before_ms:
-            return min(float(self._not_before_ms - now_ms), 1000.0), found
-        wait_ms = self._deliver(now_ms)
+        if steady_ms < self._not_before_ms:
+            return min(float(self._not_before_ms - steady_ms), 1000.0), found
+        wait_ms = self._deliver(steady_ms, now_ms)
         return (0.0 if more else wait_ms), found
 
-    def _deliver(self, now_ms: int) -> float | None:
+    def _deliver(self, steady_ms: int, now_ms: int) -> float | None:
         timers = self.wheel.peek(now_ms, BATCH_MAX)
         if len(timers):
             self.next_due_ms = int(timers.due[0])
             timers = timers.part(0, self._deliverer.batch_of(timers.sizes))
             delivery = self._deliverer.deliver(timers.physical, timers.sizes, now_ms)
             if delivery.retry_ms:
-                self._not_before_ms = now_ms + delivery.retry_ms
+                self._not_before_ms = steady_ms + delivery.retry_ms
                 return float(delivery.retry_ms)
             self._delivered(timers, delivery.later)
             return 0.0

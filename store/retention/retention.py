@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pocketmq.common.clock import SteadyTime
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.runner import Runner, Worker
 from pocketmq.store.checkpointer import Checkpointer
@@ -130,6 +131,7 @@ class Retention:
         self._checkpointer = checkpointer
         self._log = environment.log
         self._error_log = environment.error_log
+        self._steady = SteadyTime(environment.clock)
         self._reserved_ms = config.file_reserved_time * _HOUR_MS
         self._hours = config.delete_hours()
         self._interval_ms = config.clean_resource_interval
@@ -334,11 +336,17 @@ class Retention:
         return True
 
     def _age_ms(self, segment: Segment) -> int:
-        """Return for how long a segment has not changed. Raises ``StoreError``."""
+        """Return for how long a segment has not changed. Raises ``StoreError``.
+
+        By the clock, or by the clock of the start and the time since, whichever is less: a clock that is set forth
+        makes no message older. A file from the future of one of them was changed under the other.
+        """
         try:
-            return self._clock.now_ms() - self._file_system.modified_ms(segment.path)
+            changed_ms = self._file_system.modified_ms(segment.path)
         except FileNotFoundError:  # removed from outside
             return self._reserved_ms
+        ages = (self._clock.now_ms() - changed_ms, self._steady.now_ms() - changed_ms)
+        return min((age for age in ages if age >= 0), default=0)
 
     def _is_wanted(self, end_offset: int) -> bool:
         """Return whether a waiting message lies, or may lie, below ``end_offset``."""

@@ -151,7 +151,7 @@ def test_a_timer_that_comes_late_with_an_early_time_survives_a_stop(tmp_path: Pa
     fixture.send(b"a", TIMER_DELAY_MS="100")
     fixture.run(5000)
     timers = fixture.service.timers
-    clock._now_ns -= 4_000_000_000  # the clock is set back
+    clock.step_ms(-4_000)
     fixture.send(b"b", TIMER_DELAY_MS="1000")
     fixture.run()
     assert timers.pending == 1
@@ -232,7 +232,7 @@ def test_a_clock_set_back_makes_no_message_early_nor_very_late(tmp_path: Path) -
     clock = ManualClock()
     fixture = opened(tmp_path, clock)
     fixture.send(b"first")
-    clock._now_ns -= 3_600_000_000_000
+    clock.step_ms(-3_600_000)
     fixture.send(b"a", DELAY="1")
     fixture.run(0)
     fixture.run(999)
@@ -443,4 +443,83 @@ def test_a_message_that_the_store_never_takes_keeps_nobody(tmp_path: Path, monke
     assert fixture.bodies() == [b"a", b"c"]
     (event,) = fixture.events("delayed_message_dropped")
     assert (event["physical_offset"], event["why"]) == (offset, "never")
+    fixture.stop()
+
+
+DAY_MS = 86_400_000
+STEPS = [DAY_MS, -DAY_MS, 100 * DAY_MS, -100 * DAY_MS, 20 * 365 * DAY_MS]
+
+
+@pytest.mark.parametrize("step_ms", STEPS)
+def test_a_level_keeps_its_delay_whatever_the_clock_does(tmp_path: Path, step_ms: int) -> None:
+    """Messages from before a step, from after it, and from after a step back: each comes after its 5 s, to the ms."""
+    clock = ManualClock()
+    fixture = opened(tmp_path, clock)
+
+    def passes(delay_ms: int) -> None:
+        """Let time pass in steps of at most a second, as the service looks at the clock."""
+        while delay_ms:
+            part = min(delay_ms, 1_000)
+            fixture.run(part)
+            delay_ms -= part
+
+    fixture.send(b"before", DELAY="2")
+    passes(2_000)
+    clock.step_ms(step_ms)
+    passes(500)
+    fixture.send(b"after", DELAY="2")
+    passes(500)
+    clock.step_ms(-step_ms)
+    passes(500)
+    fixture.send(b"back", DELAY="2")
+    passes(1_499)
+    assert fixture.bodies() == []
+    passes(1)
+    assert fixture.bodies() == [b"before"]
+    passes(2_499)
+    assert fixture.bodies() == [b"before"]
+    passes(1)
+    assert fixture.bodies() == [b"before", b"after"]
+    passes(999)
+    assert fixture.bodies() == [b"before", b"after"]
+    passes(1)
+    assert fixture.bodies() == [b"before", b"after", b"back"]
+    assert [event["step_ms"] for event in fixture.events("clock_stepped")] == [step_ms, -step_ms]
+    fixture.stop()
+
+
+@pytest.mark.parametrize("step_ms", STEPS)
+def test_a_step_while_the_broker_is_down(tmp_path: Path, step_ms: int) -> None:
+    """What is left of a delay is counted by the wall clock, and is never more than the level."""
+    clock = ManualClock()
+    fixture = opened(tmp_path, clock)
+    fixture.send(b"x", DELAY="2")
+    fixture.run(2_000)
+    fixture.stop()
+    clock.step_ms(step_ms)
+    fixture = opened(tmp_path, clock)
+    if step_ms > 0:
+        fixture.run(0)
+    else:
+        fixture.run(4_999)
+        assert fixture.bodies() == []
+        fixture.run(1)
+    assert fixture.bodies() == [b"x"]
+    fixture.stop()
+
+
+@pytest.mark.parametrize("step_ms", STEPS)
+def test_a_given_time_follows_the_clock(tmp_path: Path, step_ms: int) -> None:
+    """A timer is for a date: it comes when the clock shows it."""
+    clock = ManualClock()
+    fixture = opened(tmp_path, clock)
+    fixture.send(b"x", TIMER_DELIVER_MS=str(clock.now_ms() + 10_000))
+    fixture.run(1_000)
+    clock.step_ms(step_ms)
+    fixture.run(0)
+    assert fixture.bodies() == ([b"x"] if step_ms > 0 else [])
+    clock.step_ms(-step_ms)
+    fixture.run(8_999)
+    fixture.run(1)
+    assert fixture.bodies() == [b"x"]
     fixture.stop()

@@ -515,3 +515,21 @@ def test_the_refusal_says_how_full(kept: Kept) -> None:
     assert isinstance(error, StoreFull)
     assert "93.4 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in str(error)
     assert "store.clean_file_forcibly_enable" not in str(error), "it is on already"
+
+
+@pytest.mark.parametrize("step_ms", [10 * 24 * HOUR_MS, -10 * 24 * HOUR_MS])
+def test_a_clock_that_is_set_makes_no_message_older(tmp_path: Path, step_ms: int) -> None:
+    """Segments from before and after a step stay for their 72 hours; forth, and back again."""
+    kept = Kept(tmp_path / "store", delete_when=";".join(map(str, range(24))))
+    for step in (step_ms, -step_ms):
+        kept.clock.step_ms(step)
+        kept.round()
+        assert len(kept.names()) >= 5
+        kept.fill(len(kept.names()) + 2)
+        kept.old(1)
+        kept.round()
+        assert len(kept.names()) >= 7
+    kept.old(80 + 240)  # what was stored under a clock set forth stays until the clock has caught up
+    kept.round()
+    assert len(kept.names()) == 1
+    kept.store.close()
