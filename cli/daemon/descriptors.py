@@ -11,12 +11,15 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.server_config import ServerConfig
 
 FILES_MAX: Final = 1024
 """Descriptors for all but the servers' connections: the store's file cache (512), index files, segments, sockets."""
 
+FILES_MIN: Final = 256
+"""With less a broker could serve some tens of queues and connections, and then neither."""
 MANY_CONNECTIONS: Final = 1000
 """From this number on the default limit causes no warning."""
 
@@ -32,7 +35,7 @@ def room_for_files(
     get: Callable[[], Limits] = lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
     put: Callable[[Limits], None] = lambda limits: resource.setrlimit(resource.RLIMIT_NOFILE, limits),
 ) -> ServerConfig:
-    """Return the settings of ``servers`` servers that leave descriptors for the store.
+    """Return the settings of ``servers`` servers that leave descriptors for the store. Raises ``CannotStart``.
 
     A process that runs out of descriptors while clients connect can create no topic and no segment: idle connections
     would stop every send.
@@ -47,6 +50,12 @@ def room_for_files(
                 soft = raised
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return config
+    if soft < FILES_MIN:
+        raise CannotStart(
+            "too few files may be open",
+            why=f"the limit of this process is {soft}, at least {FILES_MIN} are needed",
+            hint="raise it: ulimit -n 4096, or LimitNOFILE=4096 in a systemd unit",
+        )
     direct_writers_max = min(config.direct_writers_max, max(1, soft // 16))
     connections_max = max(1, max(soft - FILES_MAX - direct_writers_max, soft // 2) // servers)
     config = msgspec.structs.replace(config, direct_writers_max=direct_writers_max)

@@ -30,7 +30,7 @@ from pocketmq.store.consumequeue.consume_queue import (
     blanks,
 )
 from pocketmq.store.consumequeue.deleted_topics import DeletedTopics
-from pocketmq.store.disk.file_cache import FILES_OPEN_MAX, FileCache
+from pocketmq.store.disk.file_cache import FileCache
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.queue_paths import (
     QUEUE_OFFSET_MAX,
@@ -75,7 +75,7 @@ class ConsumeQueues:
         runner: Runner,
         *,
         tags_code_of: TagsCodeOf | None = None,
-        files_open_max: int = FILES_OPEN_MAX,
+        files_open_max: int | None = None,
         tails_bytes_max: int = TAILS_BYTES_MAX,
         log: EventLog | None = None,
     ) -> None:

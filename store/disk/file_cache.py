@@ -4,6 +4,7 @@ Lives here: the cache of open files (the least recently used one goes first), wh
 """
 
 import posixpath
+import resource
 import threading
 from collections import OrderedDict
 from typing import Final
@@ -15,20 +16,28 @@ from pocketmq.store.disk.file_system import FileSystem, StoreFile
 
 FILES_OPEN_MAX: Final = 512
 """Half of the usual limit of 1,024 descriptors."""
+FILES_SHARE: Final = 4
+"""A smaller limit is shared: with connections, segments, index files, their second descriptors."""
 
 Bytes = NDArray[np.uint8]
 
 
+def files_open_max() -> int:
+    """Return how many files a cache may keep open: ``FILES_OPEN_MAX``, less where the process may open few files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return FILES_OPEN_MAX if soft == resource.RLIM_INFINITY else max(1, min(FILES_OPEN_MAX, soft // FILES_SHARE))
+
+
 class FileCache:
-    """Open files by path, at most ``files_max``; any thread.
+    """Open files by path, at most ``files_max`` (None: ``files_open_max()``); any thread.
 
     A file evicted while another thread reads it closes when that thread releases it (``StoreFile`` closes with its last
     reference). The lock is held for look-ups only, never over a call of the file system.
     """
 
-    def __init__(self, file_system: FileSystem, files_max: int = FILES_OPEN_MAX) -> None:
+    def __init__(self, file_system: FileSystem, files_max: int | None = None) -> None:
         self._file_system = file_system
-        self._files_max = files_max
+        self._files_max = files_open_max() if files_max is None else files_max
         self._lock = threading.Lock()
         self._files: OrderedDict[str, StoreFile] = OrderedDict()
 

@@ -211,15 +211,15 @@ class OsFile:
 class OsFileLock:
     """A lock by ``flock``: it excludes other processes and other opens within this one."""
 
-    __slots__ = ("_descriptor",)
+    __slots__ = ("_descriptors",)
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, *descriptors: int) -> None:
+        self._descriptors = descriptors
 
     def release(self) -> None:
         """Unlock; the file stays, as RocketMQ's does."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
+        descriptors, self._descriptors = self._descriptors, ()
+        for descriptor in descriptors:
             os.close(descriptor)
 
     def __del__(self) -> None:
@@ -402,9 +402,15 @@ class OsFileSystem:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise translated(error, "open failed", path) from error
-        lock = OsFileLock(descriptor)
+        try:  # the directory too: somebody may delete the file
+            directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            os.close(descriptor)
+            raise translated(error, "open failed", path) from error
+        lock = OsFileLock(descriptor, directory)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # what a RocketMQ broker (Java FileLock) would hold
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, holder.encode(), 0)

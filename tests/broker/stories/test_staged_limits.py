@@ -232,6 +232,20 @@ def test_an_attempt_that_goes_on_for_days_expires(tmp_path: Path) -> None:
     broker.stop()
 
 
+def test_without_retention_an_open_attempt_has_its_time(tmp_path: Path) -> None:
+    """``file_reserved_time`` 0 removes messages at once, not attempts that are under way."""
+    clock = ManualClock()
+    broker = fixture(tmp_path, clock, {"staged_transaction_time_out": HOUR_MS}, file_reserved_time=0)
+    broker.stage("n", 0, "a", 0, [b"1"])
+    clock.advance_ms(HOUR_MS - 1)
+    broker.service.step()
+    assert broker.state("n", 0) is StagedState.STAGED
+    clock.advance_ms(HOUSEKEEPING_MS + 1)
+    broker.service.step()
+    assert broker.state("n", 0) is StagedState.UNKNOWN
+    broker.stop()
+
+
 def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of those with a memory of an hour, and not at once; others never."""
     monkeypatch.setattr(staged_table, "IDS_MAX", 32)

@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from pocketmq.cli.daemon.descriptors import FILES_MAX, room_for_files
+from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.server_config import ServerConfig
+from pocketmq.store.disk.file_cache import files_open_max
 
 NO_LIMIT = resource.RLIM_INFINITY
 
@@ -21,7 +23,7 @@ NO_LIMIT = resource.RLIM_INFINITY
         ((NO_LIMIT, NO_LIMIT), 1, [], 10_000),
         ((1024, 4096), 1, [(4096, 4096)], 4096 - FILES_MAX - 256),
         ((1024, 1024), 2, [], 256),
-        ((3, 3), 2, [], 1),
+        ((256, 256), 2, [], 64),
     ],
 )
 def test_connections_leave_descriptors_for_the_store(
@@ -67,8 +69,21 @@ def test_few_connections_need_nothing() -> None:
     """Connections that fit stay as many, without a line of output; fewer of them get a second descriptor."""
     log = CapturedLog()
     wanted = ServerConfig(connections_max=10)
-    config = room_for_files(wanted, 1, log, get=lambda: (100, 100), put=lambda limits: None)
-    assert config == msgspec.structs.replace(wanted, direct_writers_max=6)
+    config = room_for_files(wanted, 1, log, get=lambda: (256, 256), put=lambda limits: None)
+    assert config == msgspec.structs.replace(wanted, direct_writers_max=16)
     wanted = ServerConfig(connections_max=10, direct_writers_max=5)
     assert room_for_files(wanted, 1, log, get=lambda: (1039, 1039), put=lambda limits: None) is wanted
     assert not log.events
+
+
+def test_too_few_descriptors_stop_the_start() -> None:
+    """Such a broker would serve some connections, and then accept none until it is started again."""
+    with pytest.raises(CannotStart, match="the limit of this process is 255, at least 256"):
+        room_for_files(ServerConfig(), 1, CapturedLog(), get=lambda: (255, 255), put=lambda limits: None)
+
+
+@pytest.mark.parametrize(("limit", "files"), [(256, 64), (1024, 256), (4096, 512), (resource.RLIM_INFINITY, 512)])
+def test_the_stores_cache_takes_a_share(monkeypatch: pytest.MonkeyPatch, limit: int, files: int) -> None:
+    """With few descriptors it must leave some to connections."""
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
+    assert files_open_max() == files

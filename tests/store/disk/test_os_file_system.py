@@ -204,3 +204,15 @@ def test_a_missing_file_is_still_a_file_not_found_error(tmp_path: Path) -> None:
     assert isinstance(error, DiskError)
     assert str(copy.copy(error)) == str(error)
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_a_deleted_lock_file_lets_no_second_holder_in(tmp_path: Path) -> None:
+    """The directory itself is locked too; its next holder makes the file again."""
+    files, path = OsFileSystem(), tmp_path / "lock"
+    first = files.lock_file(str(path), "lock first")
+    path.unlink()
+    with pytest.raises(StoreInUse, match="is locked by"):
+        files.lock_file(str(path), "lock second")
+    first.release()
+    files.lock_file(str(path), "lock third").release()
+    assert path.read_text() == "lock third"
