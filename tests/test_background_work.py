@@ -1,6 +1,7 @@
 """Every task and thread of a broker, its slave, the name server and a client has an owner that is notified of its
 end."""
 
+import ast
 import asyncio
 import contextlib
 import gc
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import pocketmq.common.runner
 from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
 from pocketmq.client import Message, Producer, PushConsumer, TransactionProducer
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
@@ -231,3 +233,48 @@ async def test_a_stop_ends_what_waits_for_its_restart(site: Site, monkeypatch: p
     assert before
     await site.ha.stop("s")
     assert all(task.done() for task in before)
+
+
+STARTS = ("create_task", "ensure_future", "Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "TaskGroup")
+STARTS += ("run_in_executor", "to_thread", "start_new_thread", "run_coroutine_threadsafe")
+SOURCES = Path(pocketmq.common.runner.__file__).resolve().parents[1]
+
+
+STARTED = {
+    ("broker/assembly/role_changes.py", "RoleChanges._spawn", "create_task"): "Supervisor.watch",
+    ("broker/ha/members_claim.py", "MembersClaim._begin", "create_task"): "Supervisor.watch",
+    ("broker/ha/replication.py", "Replication.learn_epoch", "create_task"): "its callback logs the error",
+    ("common/runner.py", "Supervisor.keep", "create_task"): "the owner itself",
+    ("common/runner.py", "ThreadWorker.__init__", "Thread"): "the owner itself",
+    ("remoting/channel_pool.py", "ChannelPool.get", "create_task"): "who asked for the connection gets its error",
+}
+
+
+def starts() -> set[tuple[str, str, str]]:
+    """Return (file, enclosing functions, call) of all code of the servers that starts a task or a thread."""
+    found: set[tuple[str, str, str]] = set()
+
+    def walk(node: ast.AST, name: str, inside: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            deeper = inside
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                deeper = f"{inside}.{child.name}".lstrip(".")
+            elif isinstance(child, ast.Call):
+                called = getattr(child.func, "attr", getattr(child.func, "id", ""))
+                if called in STARTS:
+                    found.add((name, inside, called))
+            walk(child, name, deeper)
+
+    for folder in ("broker", "common", "namesrv", "remoting", "store"):
+        for path in sorted((SOURCES / folder).rglob("*.py")):
+            source = path.read_text()
+            if any(word in source for word in STARTS):
+                walk(ast.parse(source), path.relative_to(SOURCES).as_posix(), "")
+    return found
+
+
+def test_who_starts_a_task_or_a_thread_is_named_here() -> None:
+    """The owner of each is known: the supervisor, the runner, or whoever awaits the result."""
+    found = starts()
+    assert found - set(STARTED) == set(), "let Supervisor or ThreadRunner start it, or name its owner in STARTED"
+    assert set(STARTED) - found == set(), "these start nothing any more"

@@ -1,5 +1,6 @@
 """No topic or queue id leads out of the store: not of a peer, a record, or a name on the disk."""
 
+import ast
 import os
 import posixpath
 import shutil
@@ -10,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.common.topics import SYSTEM_TOPICS, TopicIllegal, dlq_topic, retry_topic
+from pocketmq.store.disk import queue_paths
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, queue_directory, queue_id_of, topic_directory, topic_error
 from pocketmq.store.ha.raw_append import RawAppender
@@ -107,6 +109,45 @@ def test_topics_of_real_stores_stay_legal(topic: str, tmp_path: Path) -> None:
 def test_a_directory_with_another_name_is_no_queue(name: str) -> None:
     """Only this store's own names count: two directories never stand for one queue."""
     assert queue_id_of(name) is None
+
+
+FOREIGN = {
+    "store/disk/queue_paths.py": "the one place",
+    "store/consumequeue/consume_queues.py": "RocketMQ 5's batch queues, which are listed, never opened",
+    "store/offline/layout.py": "lists what is there, and RocketMQ 5's batch queues",
+    "store/offline/verify.py": "a text of a report",
+    "broker/metrics/observation.py": "asks for the free space of the directory of all queues",
+    "cli/doctor/disk/command.py": "asks whether a directory is a store",
+}
+
+
+def test_no_other_code_makes_paths_of_queues() -> None:
+    """A text of code that names the directory of the queues is in ``queue_paths``, or is listed with its reason."""
+    sources = Path(queue_paths.__file__).resolve().parents[2]
+    found: set[str] = set()
+    for folder in ("broker", "cli", "store"):
+        for path in sorted((sources / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+            docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            if any("consumequeue" in str(node.value) for node in texts if id(node) not in docs):
+                found.add(path.relative_to(sources).as_posix())
+    assert found == set(FOREIGN), "use topic_directory and queue_directory"
+
+
+def test_whatever_is_removed_lies_below_the_store() -> None:
+    """Each removal of a directory names the store's root: ``remove_tree`` resolves both and refuses others."""
+    sources = Path(queue_paths.__file__).resolve().parents[2]
+    removals: list[str] = []
+    for folder in ("broker", "namesrv", "store"):
+        for path in sorted((sources / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                called = getattr(node.func, "attr", "") if isinstance(node, ast.Call) else ""
+                if called in ("rmtree", "removedirs", "rmdir"):
+                    removals.append(f"{path.relative_to(sources).as_posix()}: {called}")
+                if isinstance(node, ast.Call) and called == "remove_tree":
+                    assert "below" in {keyword.arg for keyword in node.keywords}, path
+    assert removals == ["store/disk/os_file_system.py: rmtree", "store/disk/os_file_system.py: rmdir"]
 
 
 # ---- a log with such records
