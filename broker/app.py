@@ -144,6 +144,11 @@ class BrokerApp:
         return address_text(self._host, self.port)
 
     @property
+    def not_registered(self) -> dict[str, str]:
+        """Why each name server has not accepted this broker, by address; empty as soon as one has, or without any."""
+        return {} if self._registration is None else self._registration.refusals
+
+    @property
     def metrics_address(self) -> str:
         """``host:port`` of ``/metrics`` and ``/health``; empty where they are not served."""
         port = self._observation.http_port
@@ -312,7 +317,7 @@ class BrokerApp:
             self.supervisor,
         )
         await registration.start()
-        replication.claim_with(registration.claim_members)
+        replication.ask(registration)
         replication.start()
         _warn_of_small_pool(self._role.store_config, self._log)
         self._log.info("broker_started", broker=self.config.broker_name, address=self.address, topics=len(self.topics))

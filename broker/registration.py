@@ -2,6 +2,9 @@
 
 Lives here: ``Registration``: one task per name server that registers, refreshes, sends increments when topics change,
 claims the epoch of a replicated master, and unregisters at the stop; ``ReplicationView``, its view of replication.
+
+A name server asks back over the same connection (HA_STATUS) when another broker wants this one's place: the answer
+shows that this one lives, and what it has promised.
 """
 
 import asyncio
@@ -24,11 +27,13 @@ from pocketmq.common.runner import LoopMailbox, Supervisor
 from pocketmq.common.topics import TopicConfig
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
+from pocketmq.remoting.codec import Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.protocol.body import DataVersion, encode_body
-from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaEpochResponseHeader
+from pocketmq.remoting.protocol.body import DataVersion, decode_body, encode_body
+from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaEpochResponseHeader, HaStatusBody
 from pocketmq.remoting.protocol.namesrv import (
     BrokerIdentityRequestHeader,
+    ClusterInfo,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
@@ -40,8 +45,12 @@ WITHDRAWN: Final = -2
 """``generation`` of a name server at which a replaced master has unregistered."""
 RETRY_S: Final = 0.25
 """Wait after a registration that failed."""
+LOST_S: Final = 0.05
+"""Wait after a lost connection: two brokers that replace each other must not do so without a pause."""
 FIRST_TIMEOUT_S: Final = 1.0
-"""How long the start of a broker waits for its first registration; an unreachable name server does not delay it."""
+"""How long the start of a broker waits for its first registration; without one it serves, and says so."""
+IS_MEMBER_MS: Final = 1500
+"""Each of the two requests about a slave."""
 STOP_TIMEOUT_S: Final = 1.0
 CLAIM_MEMBERS_MS: Final = 2500
 """A slave waits for the answer to its HELLO meanwhile, for at most 5 s."""
@@ -80,6 +89,10 @@ class ReplicationView(Protocol):
         """Return (epoch, owner) that a master with replicas claims; (0, "") for all others."""
         ...
 
+    def status(self) -> HaStatusBody:
+        """Return what this broker is and has promised."""
+        ...
+
     def learn_master(self, ha_address: str, broker_address: str) -> None:
         """Learn the address of this slave's master."""
         ...
@@ -114,6 +127,9 @@ class _NameServer:
     channel: ClientChannel | None = None
     generation: int = -1
     failures: int = 0
+    is_lost: bool = False
+    error: str = "it has not answered yet"
+    """Why it has not accepted this broker; empty once it has."""
 
 
 @dataclass(slots=True, eq=False)
@@ -138,22 +154,48 @@ class Registration:
     _pool: ChannelPool = field(init=False)
     _servers: list[_NameServer] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _accepted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once a name server has accepted this broker."""
 
     def __post_init__(self) -> None:
-        self._pool = ChannelPool(clock=self.clock, log=self.log, on_close=self._channel_closed)
+        self._pool = ChannelPool(clock=self.clock, log=self.log, on_close=self._channel_closed, on_request=self._asked)
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """Return why each name server has not accepted this broker yet, by address; empty as soon as one has."""
+        if any(not server.error for server in self._servers):
+            return {}
+        return {server.address: server.error for server in self._servers}
+
+    def _asked(self, channel: ClientChannel, request: Request) -> None:
+        """Answer a name server that asks whether this broker lives."""
+        body, code = b"", int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        if request.code == RequestCode.HA_STATUS:
+            body, code = encode_body(self.replication.status()), int(ResponseCode.SUCCESS)
+        if not request.oneway:
+            channel.respond(
+                encode_response(code, request.opaque, request.code, body=body, serialize_type=request.serialize_type)
+            )
 
     async def start(self) -> None:
-        """Begin to register everywhere; return after one attempt at each name server, or after a second."""
+        """Begin to register everywhere; return after one attempt at each name server once one has accepted this broker,
+        or after a second."""
         for address in self.config.name_servers():
             server = _NameServer(address, asyncio.Event(), asyncio.Event())
             self._servers.append(server)
             self.registered_topics.follow(address)
             self._tasks.append(self.supervisor.keep(partial(self._keep_registered, server), f"register-{address}"))
         if self._servers:
-            tried = [asyncio.ensure_future(server.tried.wait()) for server in self._servers]
-            _, pending = await asyncio.wait(tried, timeout=FIRST_TIMEOUT_S)
-            for future in pending:
-                future.cancel()
+            try:
+                async with asyncio.timeout(FIRST_TIMEOUT_S):
+                    for server in self._servers:
+                        await server.tried.wait()
+                    while self.refusals:
+                        await self._accepted.wait()
+            except TimeoutError:
+                pass
+            if self.refusals:
+                self.log.warning("not_registered_yet", name_servers=self.refusals)
 
     def role_changed(self) -> None:
         """Register again: the claim has changed, or this master was replaced. Any thread."""
@@ -177,6 +219,7 @@ class Registration:
         for server in self._servers:
             if server.channel is channel:
                 server.channel = None
+                server.is_lost = True
                 server.wake.set()
 
     async def stop(self) -> None:
@@ -194,11 +237,15 @@ class Registration:
 
     async def _keep_registered(self, server: _NameServer) -> None:
         while True:
+            if server.is_lost:
+                server.is_lost = False
+                await asyncio.sleep(LOST_S)
             server.wake.clear()
             try:
                 await self._register(server)
             except PocketMQError as error:
                 server.channel = None
+                server.error = str(error)
                 self.registered_topics.missed(server.address)
                 server.failures += 1
                 if server.failures & (server.failures - 1) == 0:  # 1st, 2nd, 4th, 8th …
@@ -214,6 +261,11 @@ class Registration:
                 if server.failures:
                     self.log.info("register_recovered", namesrv=server.address, failures=server.failures)
                 server.failures = 0
+                if self.replication.may_register and server.channel is not None:
+                    server.error = ""
+                    self._accepted.set()
+                else:
+                    server.error = "another master has this name"
                 wait_s = self.config.register_name_server_period / 1000
                 if self.replication.wants_master:
                     wait_s = min(wait_s, WANTS_MASTER_S)
@@ -314,6 +366,43 @@ class Registration:
             self.replication.learn_epoch(answer.epoch, answer.owner, answer.address)
             return f"{address}: {answer.address} has epoch {answer.epoch}"
         return True
+
+    async def is_member(self, node_id: str, broker_id: int) -> str:
+        """Return "" if the broker that is registered under this name with ``broker_id`` is the node ``node_id``, else
+        the reason why it is not a member. Asks the name servers for its address, and the node there for its id."""
+        name = self.config.broker_name
+        pool = ChannelPool(clock=self.clock, log=self.log)
+        try:
+            address = ""
+            why = "no name server has answered"
+            for server in self._servers:
+                try:
+                    channel = await self._pool.get(server.address)
+                    answer = await channel.request(
+                        RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=IS_MEMBER_MS // len(self._servers)
+                    )
+                    known = decode_body(answer.body, ClusterInfo).broker_addr_table.get(name)
+                except PocketMQError as error:
+                    why = f"{server.address}: {error}"
+                    continue
+                address = "" if known is None else known.broker_addrs.get(str(broker_id), "")
+                if address:
+                    break
+                why = f"no broker {broker_id} of {name} is registered at {server.address}"
+            if not address:
+                return why
+            channel = await pool.get(address)
+            answer = await channel.request(RequestCode.HA_STATUS, None, timeout_ms=IS_MEMBER_MS)
+            status = decode_body(answer.body, HaStatusBody) if answer.code == ResponseCode.SUCCESS else HaStatusBody()
+            if (status.broker_name, status.node_id) != (name, node_id):
+                return (
+                    f"broker {broker_id} of {name} at {address} is node {status.node_id[:64]!a}, not {node_id[:64]!a}"
+                )
+            return ""
+        except PocketMQError as error:
+            return str(error)
+        finally:
+            await pool.close()
 
     async def _send(
         self, channel: ClientChannel, chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]]

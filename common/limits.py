@@ -3,7 +3,7 @@
 A table that counts entries bounds no memory while one entry may be as long as a frame (16 MiB). So every text that is
 kept has a limit, and the tables that hold many of them a bound in bytes.
 
-Lives here: limits of names, addresses and filters; ``too_long``; ``text_bytes``.
+Lives here: limits of names, addresses and filters; ``too_long``; ``table_topic_error``; ``text_bytes``.
 """
 
 from collections.abc import Iterable
@@ -34,6 +34,16 @@ def too_long(texts: Iterable[tuple[str, str | None, int]]) -> str:
         if text is not None and len(text) > limit:
             return f"{field} has {len(text)} characters, limit {limit}"
     return ""
+
+
+def table_topic_error(topic: str) -> str:
+    """Say why a table of routes takes no such topic; empty if it does. It takes more than clients may create: names of
+    clusters and brokers are topics as well, and other versions have rules of their own."""
+    if not topic or topic.isspace():
+        return "the name is blank"
+    if not topic.isprintable():
+        return "the name has control characters"
+    return too_long([("the name", topic, TABLE_TOPIC_LENGTH_MAX)])
 
 
 def text_bytes(text: str | None) -> int:

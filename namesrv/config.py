@@ -28,8 +28,12 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Ours: maximum number of (topic, broker) entries."""
     topic_queue_nums_max: int = 65_536
     """Ours: queues of one topic on one broker; a registration with more is refused."""
-    routes_size_bytes_max: int = 1 << 30
-    """Ours: what the route table may take in memory."""
+    routes_size_bytes_max: int = 256 << 20
+    """Ours: what the route table may take in memory, half of it for the brokers of one connection."""
+    broker_takeover_enable: bool = False
+    """Ours: whether a registration replaces a broker that lives (RocketMQ's does, by any connection)."""
+    broker_answer_timeout: int = 2000
+    """Ours: a broker that does not answer for so long is replaced when another one registers in its place."""
     kv_entries_max: int = 10_000
     """Ours: maximum number of entries of the key-value table."""
     kv_size_bytes_max: int = 16 << 20
@@ -43,6 +47,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Return GET_NAMESRV_CONFIG's answer, ``name=value`` lines in RocketMQ's spelling; ``listen_port``: the actual
         one if the system chose it."""
         values = {name: getattr(self, name) for name in self.__struct_fields__} | {"listen_port": listen_port}
+        values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
         lines = []
         for name, value in values.items():
             first, *rest = name.split("_")
@@ -54,5 +59,5 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ConfigError("bad setting", why=f"namesrv.listen_port={self.listen_port} is no port")
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if isinstance(value, int) and name != "listen_port" and value < 1:
+            if type(value) is int and name != "listen_port" and value < 1:
                 raise ConfigError("bad setting", why=f"namesrv.{name}={value}", hint="at least 1")

@@ -85,7 +85,8 @@ def _sync_directory(path: Path) -> None:
 
 @dataclass(slots=True, frozen=True)
 class _Waiting:
-    """An entry that waits for the disk: a claim, or, without one, the removal of an unregistered one."""
+    """An entry that waits for the disk: a claim, or, without one, the removal of a record; ``force`` removes one that
+    a broker has registered with, too."""
 
     broker_name: str
     claim: EpochRecord | None
@@ -144,12 +145,17 @@ class EpochStore:
     def claim(
         self, broker_name: str, claim: EpochRecord, done: Done, *, force: bool = False, last_epoch: int = 0
     ) -> None:
-        """Judge ``claim`` and call ``done`` once it is durable. A record that was registered once stays registered."""
+        """Judge ``claim`` and call ``done`` once it is durable. A record that was registered once stays registered.
+
+        Raises ``EpochClaimIllegal`` for a claim that is too long to wait.
+        """
+        self.table.check(broker_name, claim)
         self._put(_Waiting(broker_name, claim, done, force, last_epoch))
 
-    def forget_unregistered(self, broker_name: str, done: Done) -> None:
-        """Forget a claim that no broker has registered with; call ``done`` once that is durable."""
-        self._put(_Waiting(broker_name, None, done))
+    def forget(self, broker_name: str, done: Done, *, registered: bool = False) -> None:
+        """Forget a claim that no broker has registered with, or, with ``registered``, any; call ``done`` once that is
+        durable."""
+        self._put(_Waiting(broker_name, None, done, registered))
 
     def _put(self, waiting: _Waiting) -> None:
         if self._worker is None:
@@ -176,7 +182,7 @@ class EpochStore:
     def _judge(self, waiting: _Waiting, answer: Callable[[Done, bool, PocketMQError | None], None]) -> None:
         table, name, claim = self.table, waiting.broker_name, waiting.claim
         if claim is None:
-            records, granted = table.without_unregistered(name), True
+            records, granted = table.without(name, registered=waiting.force), True
         else:
             known = table.get(name)
             if known is not None and known.registered:
@@ -199,7 +205,7 @@ class EpochStore:
                     return
             table.records = records
             if claim is None:
-                self._log.warning("epoch_forgotten", broker=name, why="no broker had registered with it")
+                self._log.warning("epoch_forgotten", broker=name)
             else:
                 self._log.info("epoch_claimed", broker=name, epoch=claim.epoch, address=claim.address)
         answer(waiting.done, granted, None)

@@ -76,11 +76,7 @@ class EpochTable:
 
         Raises ``EpochClaimIllegal`` and ``EpochTableFull``.
         """
-        texts = (broker_name, claim.owner, claim.address)
-        if not 0 < claim.epoch <= NUMBER_MAX or not all(0 < len(text) <= TEXT_CHARS_MAX for text in texts):
-            raise EpochClaimIllegal("claim refused", why=f"epoch {claim.epoch} of {claim.owner[:80]!r}")
-        if claim.role not in ROLES:
-            raise EpochClaimIllegal("claim refused", why=f"role {claim.role[:80]!r}", hint="it must be a master's")
+        self.check(broker_name, claim)
         known = self.records.get(broker_name)
         self._check_number(claim.epoch, known, force)
         if known is None:
@@ -99,6 +95,16 @@ class EpochTable:
             is_promotion = claim.epoch // PROMOTION_STEP > known.epoch // PROMOTION_STEP
             return is_promotion and members_of(last_epoch) >= members_of(known.epoch)
         return False
+
+    @staticmethod
+    def check(broker_name: str, claim: EpochRecord) -> None:
+        """Raise ``EpochClaimIllegal`` for a claim that holds in no table, before it waits for anything."""
+        texts = (broker_name, claim.owner, claim.address)
+        is_text = all(0 < len(text) <= TEXT_CHARS_MAX and text.isprintable() for text in texts)
+        if not 0 < claim.epoch <= NUMBER_MAX or not is_text:
+            raise EpochClaimIllegal("claim refused", why=f"epoch {claim.epoch} of {claim.owner[:80]!a}")
+        if claim.role not in ROLES:
+            raise EpochClaimIllegal("claim refused", why=f"role {claim.role[:80]!a}", hint="it must be a master's")
 
     @staticmethod
     def _check_number(epoch: int, known: EpochRecord | None, force: bool) -> None:
@@ -131,10 +137,11 @@ class EpochTable:
                 del records[unregistered[0]]
         return records
 
-    def without_unregistered(self, broker_name: str) -> Mapping[str, EpochRecord]:
-        """Return the records without the one of a name, if no broker has registered with it."""
+    def without(self, broker_name: str, *, registered: bool = False) -> Mapping[str, EpochRecord]:
+        """Return the records without the one of a name: only if no broker has registered with it, unless
+        ``registered``."""
         known = self.records.get(broker_name)
-        if known is None or known.registered:
+        if known is None or (known.registered and not registered):
             return self.records
         return {name: record for name, record in self.records.items() if name != broker_name}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.common.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, TABLE_TOPIC_LENGTH_MAX, text_bytes, too_long
+from pocketmq.common.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, text_bytes, too_long
 from pocketmq.common.topics import Perm
 from pocketmq.remoting.protocol.body import DataVersion
 from pocketmq.remoting.protocol.namesrv import BrokerData, ClusterInfo, QueueData, TopicRouteData
@@ -22,6 +22,10 @@ BROKER_BYTES: Final = 4096
 """One broker address without its texts: objects, and places in dicts and sets (CPython 3.11, 64 bit)."""
 ENTRY_BYTES: Final = 768
 """One topic of one broker without its name."""
+CHANNEL_ADDRESSES_MAX: Final = 64
+"""Brokers that one connection registers. One is usual; RocketMQ 5's container registers all of a process."""
+CHANNEL_SHARE: Final = 2
+"""The brokers of one connection take at most one in so many bytes of the table."""
 
 
 class RegistrationIllegal(PocketMQError):
@@ -74,6 +78,7 @@ class RouteTable:
         self._size_bytes = 0
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._topics_of: dict[str, set[str]] = {}  # broker name -> its topics
+        self._topic_bytes_of: dict[str, int] = {}  # broker name -> what its topics take
         self._brokers: dict[str, BrokerData] = {}
         self._clusters: dict[str, set[str]] = {}
         self._live: dict[str, BrokerLive] = {}
@@ -97,12 +102,12 @@ class RouteTable:
 
         Raises ``RegistrationIllegal`` and ``RouteTableFull`` before anything has changed.
         """
-        self._check_texts(broker_name, address, cluster, ha_address)
+        self.check_texts(broker_name, address, cluster, ha_address)
         known = self._brokers.get(broker_name)
         live = self._live.get(address)
         is_first = known is None or known.broker_addrs.get(str(broker_id)) != address
         update = topics if broker_id == MASTER_ID and (is_first or live is None or live.version != version) else None
-        self._check_limits(broker_name, address, cluster, ha_address, update)
+        self._check_limits(broker_name, address, cluster, ha_address, update, channel)
         if live is not None and (live.broker_name, live.broker_id) != (broker_name, broker_id):
             self._remove_address(address)  # the same address under another name or id: the old entry is stale
             known = self._brokers.get(broker_name)
@@ -132,7 +137,8 @@ class RouteTable:
         return ("" if master_live is None else master_live.ha_address), master
 
     @staticmethod
-    def _check_texts(broker_name: str, address: str, cluster: str, ha_address: str) -> None:
+    def check_texts(broker_name: str, address: str, cluster: str, ha_address: str = "") -> None:
+        """Raise ``RegistrationIllegal`` for texts that no broker registers."""
         why = too_long(
             [
                 ("brokerName", broker_name, NAME_LENGTH_MAX),
@@ -141,6 +147,8 @@ class RouteTable:
                 ("haServerAddr", ha_address, ADDRESS_LENGTH_MAX),
             ]
         )
+        if not why and not f"{broker_name}{cluster}{address}{ha_address}".isprintable():
+            why = "a name or an address has control characters"
         if why:
             raise RegistrationIllegal("broker not registered", why=why)
 
@@ -151,9 +159,13 @@ class RouteTable:
         cluster: str,
         ha_address: str,
         update: Mapping[str, TopicConfigBody] | None,
+        channel: Hashable,
     ) -> None:
         if address not in self._live and len(self._live) >= self._brokers_max:
             raise RouteTableFull("broker not registered", why=f"{len(self._live)} brokers are known")
+        of_channel = self._addresses_of.get(channel, set())
+        if address not in of_channel and len(of_channel) >= CHANNEL_ADDRESSES_MAX:
+            raise RouteTableFull("broker not registered", why=f"{len(of_channel)} brokers use this connection")
         known = self._topics_of.get(broker_name, set())
         entries, size_bytes = self._entries, self._size_bytes
         live = self._live.get(address)
@@ -161,7 +173,6 @@ class RouteTable:
             size_bytes += _broker_bytes(broker_name, address, cluster, ha_address)
         for topic, config in (update or {}).items():
             if topic not in known:
-                self._check_topic(topic)
                 entries += 1
                 size_bytes += _entry_bytes(topic)
             for field, count in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
@@ -179,18 +190,21 @@ class RouteTable:
                 why=f"the routes would take {size_bytes} bytes, limit {self._size_bytes_max}",
                 hint="raise namesrv.routes_size_bytes_max",
             )
-
-    @staticmethod
-    def _check_topic(topic: str) -> None:
-        why = too_long([(f"topic {topic[:64]!r}", topic, TABLE_TOPIC_LENGTH_MAX)])
-        if why:
-            raise RegistrationIllegal("broker not registered", why=why)
+        names = {self._live[each].broker_name for each in of_channel} | {broker_name}
+        of_channel_bytes = sum(self._topic_bytes_of.get(name, 0) for name in names) + size_bytes - self._size_bytes
+        if size_bytes > self._size_bytes and of_channel_bytes > self._size_bytes_max // CHANNEL_SHARE:
+            raise RouteTableFull(
+                "broker not registered",
+                why=f"the topics of one connection would take {of_channel_bytes} bytes, limit"
+                f" {self._size_bytes_max // CHANNEL_SHARE}",
+                hint="raise namesrv.routes_size_bytes_max",
+            )
 
     def _put_queue_data(self, topic: str, broker_name: str, config: TopicConfigBody) -> None:
         queues = self._topics.setdefault(topic, {})
         if broker_name not in queues:
             self._entries += 1
-            self._size_bytes += _entry_bytes(topic)
+            self._add_topic_bytes(broker_name, _entry_bytes(topic))
             self._topics_of.setdefault(broker_name, set()).add(topic)
         queues[broker_name] = QueueData(
             broker_name=broker_name,
@@ -200,9 +214,33 @@ class RouteTable:
             topic_sys_flag=config.topic_sys_flag,
         )
 
-    def has_changed(self, address: str, version: DataVersion, now_ns: int) -> bool:
-        """Return whether a broker should register again (QUERY_DATA_VERSION); if not, it counts as a sign of life."""
+    def _add_topic_bytes(self, broker_name: str, size_bytes: int) -> None:
+        self._size_bytes += size_bytes
+        left = self._topic_bytes_of.get(broker_name, 0) + size_bytes
+        if left:
+            self._topic_bytes_of[broker_name] = left
+        else:
+            del self._topic_bytes_of[broker_name]
+
+    def holders(self, broker_name: str, address: str, broker_id: int, channel: Hashable) -> list[Hashable]:
+        """Return the other channels through which the place that a registration wants was taken: the name and id, or
+        the address."""
+        known = self._brokers.get(broker_name)
+        present = "" if known is None else known.broker_addrs.get(str(broker_id), "")
+        taken = [live.channel for each in {present, address} if (live := self._live.get(each)) is not None]
+        return [each for each in dict.fromkeys(taken) if each != channel]
+
+    def channel_of(self, address: str) -> Hashable | None:
+        """Return the channel that registered an address."""
         live = self._live.get(address)
+        return None if live is None else live.channel
+
+    def has_changed(self, address: str, version: DataVersion, now_ns: int, channel: Hashable | None = None) -> bool:
+        """Return whether a broker should register again (QUERY_DATA_VERSION); if not, it counts as a sign of life.
+        Over another ``channel`` than the one it registered through, if one is given, it should."""
+        live = self._live.get(address)
+        if live is not None and channel is not None and live.channel != channel:
+            return True
         if live is not None and live.wants_all:
             live.wants_all = False
             live.version = DataVersion(-1, -1)  # else the broker would take its table as known
@@ -227,6 +265,11 @@ class RouteTable:
             return ""
         slaves = (each for broker_id, each in addresses.items() if broker_id != str(MASTER_ID))
         return "" if address in slaves else master
+
+    def master_channel(self, broker_name: str) -> Hashable | None:
+        """Return the channel that the present master of a name registered through; None without a master."""
+        known = self._brokers.get(broker_name)
+        return None if known is None else self.channel_of(known.broker_addrs.get(str(MASTER_ID), ""))
 
     def unregister(self, broker_name: str, address: str, broker_id: int) -> None:
         """Forget a broker that stops."""
@@ -295,7 +338,7 @@ class RouteTable:
         queues = self._topics[topic]
         del queues[broker_name]
         self._entries -= 1
-        self._size_bytes -= _entry_bytes(topic)
+        self._add_topic_bytes(broker_name, -_entry_bytes(topic))
         if not queues:
             del self._topics[topic]
 

@@ -11,24 +11,24 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from zlib import crc32
 
-from msgspec import structs
-
 from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
+from pocketmq.common.limits import table_topic_error
 from pocketmq.common.record import CRC_MASK
 from pocketmq.common.runner import LoopMailbox, Runner, Supervisor, ThreadRunner
+from pocketmq.namesrv.claims import Claims
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore
-from pocketmq.namesrv.epochs import TEXT_CHARS_MAX, EpochRecord
+from pocketmq.namesrv.holders import Holders, Life
 from pocketmq.namesrv.kv_table import ORDER_TOPIC_CONFIG, KVTable
-from pocketmq.namesrv.route_table import MASTER_ID, RouteTable
+from pocketmq.namesrv.refused import RequestRefused
+from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.codec import Body, Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import DataVersion, decode_body, encode_body
 from pocketmq.remoting.protocol.body import KVTable as KVTableBody
-from pocketmq.remoting.protocol.ha import HaEpochResponseHeader
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.namesrv import (
     AddWritePermResponseHeader,
@@ -39,7 +39,7 @@ from pocketmq.remoting.protocol.namesrv import (
     WipeWritePermResponseHeader,
 )
 from pocketmq.remoting.protocol.spec import Header
-from pocketmq.remoting.protocol.topic import TopicList
+from pocketmq.remoting.protocol.topic import TopicConfigBody, TopicList
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 
@@ -51,16 +51,8 @@ UNIT_FLAG: Final = 0x1
 UNIT_SUB_FLAG: Final = 0x2
 """Topic sysFlag bits (RocketMQ TopicSysFlag)."""
 STOP_GRACE_MS: Final = 500
-FENCED_MAX: Final = 16
-"""Refused masters that are remembered of one broker name."""
-
-
-class RequestRefused(PocketMQError):
-    """A request that RocketMQ's name server refuses; carries code and text."""
-
-    def __init__(self, code: int, remark: str) -> None:
-        super().__init__(remark)
-        self.response_code = int(code)
+TOPICS_LOGGED_MAX: Final = 100
+"""Illegal topics of registrations that are logged one by one."""
 
 
 Answer = tuple[Header | None, Body]
@@ -90,13 +82,14 @@ class NamesrvApp:
         self.kv = KVTable(config.kv_entries_max, config.kv_size_bytes_max)
         self.epochs = EpochStore(config.epochs_max, config.epoch_store_dir, self._log)
         self.supervisor = Supervisor(self._log, self._clock)
+        self._holders = Holders(config.broker_answer_timeout)
+        self._claims = Claims(self.routes, self.epochs, self._holders, self, config.epochs_max, self._log)
+        self._left_out: set[tuple[str, str]] = set()  # (broker name, illegal topic) that were logged
         self._runner: Runner = runner or ThreadRunner(self.supervisor.crashed)
-        self._fenced: dict[str, set[str]] = {}  # broker name -> masters that were refused, bounded as the epochs are
         self._server: RemotingServer | None = None
         self._scan_timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers: Mapping[int, Callable[[Connection, Request], Answer]] = {
-            RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
             RequestCode.QUERY_DATA_VERSION: self._query_data_version,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
@@ -117,6 +110,11 @@ class NamesrvApp:
             RequestCode.GET_NAMESRV_CONFIG: self._settings,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_settings,
         }
+        self._held: Mapping[int, Callable[[Connection, Request], None]] = {
+            RequestCode.REGISTER_BROKER: self._register_when_free,
+            RequestCode.HA_EPOCH: self._claims.serve,
+        }
+        """Requests that may wait: for the disk, or for the answer of a broker whose place they want."""
 
     @property
     def port(self) -> int:
@@ -141,7 +139,7 @@ class NamesrvApp:
             announce=lambda connection: Announcement(native=0, frame_bytes_max=self._server_config.frame_bytes_max),
             log=self._log,
             clock=self._clock,
-            serves=lambda code: code in self._handlers or code == RequestCode.HA_EPOCH,
+            serves=lambda code: code in self._handlers or code in self._held,
             refused=self._refused,
         )
         await server.start(self.config.bind_address, self.config.listen_port)
@@ -159,6 +157,7 @@ class NamesrvApp:
             self._scan_timer.cancel()
             self._scan_timer = None
         self.epochs.stop()
+        self._holders.close()
         self._refused.log_left_out(all_of_them=True)
         await server.stop(STOP_GRACE_MS)
         self._server = None
@@ -168,26 +167,39 @@ class NamesrvApp:
 
     def on_request(self, connection: Connection, request: Request) -> None:
         """Serve one request."""
-        if request.code == RequestCode.HA_EPOCH:
-            self._epoch(connection, request)
+        held = self._held.get(request.code)
+        if held is None:
+            self._serve(connection, request, self._handlers.get(request.code, self._unknown))
             return
-        handler = self._handlers.get(request.code)
-        code, remark = int(ResponseCode.SUCCESS), ""
-        header: Header | None = None
-        body: Body = b""
         try:
-            if handler is None:
-                raise RequestRefused(
-                    ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
-                )
-            header, body = handler(connection, request)
-        except RequestRefused as error:
-            code, remark = error.response_code, error.what
-            self._refused.note_request(request, connection.remote, code, Cause.BAD_REQUEST, remark)
+            held(connection, request)
         except PocketMQError as error:
-            code, remark = error.code, str(error)
-            self._refused.note_request(request, connection.remote, code, error.cause, remark)
-        self._answer(connection, request, code, header, remark, body)
+            self.refuse(connection, request, error)
+
+    def _serve(
+        self, connection: Connection, request: Request, handler: Callable[[Connection, Request], Answer]
+    ) -> None:
+        try:
+            header, body = handler(connection, request)
+        except PocketMQError as error:
+            self.refuse(connection, request, error)
+        else:
+            self._answer(connection, request, int(ResponseCode.SUCCESS), header, body=body)
+
+    def answer(self, connection: Connection, request: Request, header: Header) -> None:
+        """See ``Replies``."""
+        self._answer(connection, request, int(ResponseCode.SUCCESS), header)
+
+    def refuse(self, connection: Connection, request: Request, error: PocketMQError) -> None:
+        """See ``Replies``."""
+        code, cause, remark = error.code, error.cause, str(error)
+        if isinstance(error, RequestRefused):
+            code, cause, remark = error.response_code, Cause.BAD_REQUEST, error.what
+        self._refused.note_request(request, connection.remote, code, cause, remark)
+        self._answer(connection, request, code, None, remark)
+
+    def _unknown(self, connection: Connection, request: Request) -> Answer:
+        raise RequestRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
 
     @staticmethod
     def _answer(
@@ -232,93 +244,45 @@ class NamesrvApp:
             if isinstance(channel, Connection):
                 channel.close("the broker was silent for too long")
 
-    # ---- epochs ------------------------------------------------------------------------------------------------------
-
-    def _epoch(self, connection: Connection, request: Request) -> None:
-        """Answer HA_EPOCH: at once when it reads, once the claim is durable when it claims."""
-        header: Any = request.header
-        name = header.broker_name
-        if not header.epoch:
-            self._answer(connection, request, int(ResponseCode.SUCCESS), self._epoch_header(name, granted=False))
-            return
-        plain = self.routes.plain_master(name, header.address, connection)
-        if plain:
-            remark = (
-                f"claim refused: {name[:TEXT_CHARS_MAX]} is registered by {plain}, which runs without replicas and"
-                " has no epoch (stop that broker first, or give it a slave)"
-            )
-            self._log.warning("epoch_claim_failed", broker=name[:128], remote=connection.remote, error=remark)
-            self._answer(connection, request, int(ResponseCode.NO_PERMISSION), None, remark)
-            return
-        registered = self.routes.has_name(name)
-        claim = EpochRecord(header.epoch, header.owner, header.address, header.role, registered)
-
-        def done(granted: bool, error: PocketMQError | None) -> None:
-            if error is not None:
-                self._log.warning("epoch_claim_failed", broker=name[:128], remote=connection.remote, error=str(error))
-                self._answer(connection, request, error.code, None, str(error))
-                return
-            if granted:
-                self._lead(name, claim.address)
-            else:
-                self._note_fenced(name, claim.address)
-            self._answer(connection, request, int(ResponseCode.SUCCESS), self._epoch_header(name, granted=granted))
-
-        self.epochs.claim(name, claim, done, force=header.force, last_epoch=header.last_epoch)
-
-    def _epoch_header(self, broker_name: str, *, granted: bool) -> HaEpochResponseHeader:
-        known = self.epochs.table.get(broker_name)
-        is_kept = self.epochs.is_kept
-        if known is None:
-            return HaEpochResponseHeader(granted, is_kept=is_kept)
-        fenced = ",".join(sorted(self._fenced.get(broker_name, ())))
-        return HaEpochResponseHeader(granted, known.epoch, known.owner, known.address, known.role, fenced, is_kept)
-
-    def _lead(self, broker_name: str, address: str) -> None:
-        """Take the master that was replaced out of the routes; closing its connection lets it learn at once."""
-        self._fenced.get(broker_name, set()).discard(address)
-        replaced = self.routes.remove_other_master(broker_name, address)
-        if replaced is not None:
-            old_address, channel = replaced
-            self._note_fenced(broker_name, old_address)
-            self._log.warning("master_replaced", broker=broker_name, old=old_address, new=address)
-            if isinstance(channel, Connection):
-                channel.close("another master has a newer epoch")
-
-    def _note_fenced(self, broker_name: str, address: str) -> None:
-        if self.epochs.table.get(broker_name) is not None:
-            if len(self._fenced) > self.config.epochs_max:  # names whose claims have made room for others
-                self._fenced = {name: fenced for name, fenced in self._fenced.items() if self.epochs.table.get(name)}
-            addresses = self._fenced.setdefault(broker_name, set())
-            if len(addresses) < FENCED_MAX:
-                addresses.add(address)
-
-    def _check_epoch(self, header: Any) -> None:
-        """Refuse a master that was replaced; raises ``RequestRefused``."""
-        self._fenced.get(header.broker_name, set()).discard(header.broker_addr)
-        known = self.epochs.table.get(header.broker_name)
-        if known is None or header.broker_id != MASTER_ID:
-            return
-        if (header.epoch, header.epoch_owner) == (known.epoch, known.owner):
-            if not known.registered:  # from now on it stays, whatever other names are claimed
-                self.epochs.claim(header.broker_name, structs.replace(known, registered=True), self._noted)
-            return
-        if not header.epoch and not known.registered:  # another broker's claim while this plain broker was away
-            self.epochs.forget_unregistered(header.broker_name, self._noted)
-            return
-        self._note_fenced(header.broker_name, header.broker_addr)
-        raise RequestRefused(
-            ResponseCode.NO_PERMISSION,
-            f"epoch {known.epoch} of {header.broker_name} belongs to {known.address}; this master has epoch"
-            f" {header.epoch} (make it a slave: pocketmq ha demote {header.broker_name})",
-        )
-
-    def _noted(self, granted: bool, error: PocketMQError | None) -> None:
-        """A registration does not wait for this; the next one tries again what failed."""
-        if error is not None:
-            self._log.warning("epoch_not_noted", error=str(error))
-
     # ---- brokers -----------------------------------------------------------------------------------------------------
+
+    def _register_when_free(self, connection: Connection, request: Request) -> None:
+        """Register a broker; while another one has its place, ask that one first whether it lives."""
+        header: Any = request.header
+        place = header.broker_name, header.broker_addr, header.broker_id
+        self.routes.check_texts(header.broker_name, header.broker_addr, header.cluster_name, header.ha_server_addr)
+        holders = [each for each in self.routes.holders(*place, connection) if isinstance(each, Connection)]
+        if not holders:
+            self._serve(connection, request, self._register)
+            return
+        holder = holders[0]
+
+        def done(life: Life) -> None:
+            try:
+                if holder in self.routes.holders(*place, connection):
+                    if life.lives and not self.config.broker_takeover_enable:
+                        raise self._claims.lives(header.broker_name, header.broker_id, "registered")
+                    why = "another broker has registered in its place" + ("" if life.lives else ": it did not answer")
+                    self._claims.drop(holder, why)
+                self._register_when_free(connection, request)
+            except PocketMQError as error:
+                self.refuse(connection, request, error)
+
+        self._holders.ask(holder, len(request.body), done)
+
+    def _legal_topics(
+        self, broker_name: str, topics: Mapping[str, TopicConfigBody] | None
+    ) -> Mapping[str, TopicConfigBody] | None:
+        """Leave out the topics that have no legal name; log each once, and at most ``TOPICS_LOGGED_MAX``."""
+        illegal = {topic: why for topic in topics or () if (why := table_topic_error(topic))}
+        if topics is None or not illegal:
+            return topics
+        for topic, why in illegal.items():
+            key = broker_name, topic[:128]
+            if key not in self._left_out and len(self._left_out) < TOPICS_LOGGED_MAX:
+                self._left_out.add(key)
+                self._log.warning("topic_not_registered", broker=broker_name, topic=ascii(topic[:128]), why=why)
+        return {topic: config for topic, config in topics.items() if topic not in illegal}
 
     def _register(self, connection: Connection, request: Request) -> Answer:
         header: Any = request.header
@@ -327,7 +291,7 @@ class NamesrvApp:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
         if header.compressed:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, "a compressed registration is not supported")
-        self._check_epoch(header)
+        self._claims.check(header)
         wrapper = decode_body(body, RegisterBrokerBody).topic_config_serialize_wrapper if body else None
         is_new = header.broker_addr not in self.routes.addresses()
         ha_address, master_address = self.routes.register(
@@ -336,7 +300,7 @@ class NamesrvApp:
             header.cluster_name,
             header.broker_id,
             ha_address=header.ha_server_addr,
-            topics=None if wrapper is None else wrapper.topic_config_table,
+            topics=None if wrapper is None else self._legal_topics(header.broker_name, wrapper.topic_config_table),
             version=DataVersion() if wrapper is None else wrapper.data_version,
             channel=connection,
             now_ns=self._clock.monotonic_ns(),
@@ -358,6 +322,11 @@ class NamesrvApp:
 
     def _unregister(self, connection: Connection, request: Request) -> Answer:
         header: Any = request.header
+        channel = self.routes.channel_of(header.broker_addr)
+        if channel is not None and channel is not connection:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"not unregistered: {header.broker_addr[:64]} has another connection"
+            )
         self.routes.unregister(header.broker_name, header.broker_addr, header.broker_id)
         self._log.info("broker_unregistered", broker=header.broker_name, address=header.broker_addr)
         return None, b""
@@ -365,7 +334,7 @@ class NamesrvApp:
     def _query_data_version(self, connection: Connection, request: Request) -> Answer:
         header: Any = request.header
         version = decode_body(request.body, DataVersion)
-        changed = self.routes.has_changed(header.broker_addr, version, self._clock.monotonic_ns())
+        changed = self.routes.has_changed(header.broker_addr, version, self._clock.monotonic_ns(), connection)
         known = self.routes.version_of(header.broker_addr)
         return QueryDataVersionResponseHeader(changed), b"" if known is None else encode_body(known)
 

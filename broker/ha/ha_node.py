@@ -64,7 +64,6 @@ class HaNode:
         self._log = log
         self._held_until_ns = 0
         self._told_claim = NO_EPOCH
-        self._known_elsewhere = 0
         self._fenced_by: FencedBy | None = None if role.is_slave else state.fenced_by
 
     # ---- the fence
@@ -145,16 +144,15 @@ class HaNode:
 
     def learn_known_epoch(self, epoch: int) -> None:
         """Hear of the newest epoch that a name server knows: a promotion goes on from there."""
-        self._known_elsewhere = max(self._known_elsewhere, epoch)
+        self.state.known_elsewhere = max(self.state.known_elsewhere, epoch)
 
     @property
     def highest_known(self) -> int:
         """The highest epoch that this node has heard of: in its log, promised, by which it was fenced, or from a name
         server."""
-        state, fenced_by = self.state, self._fenced_by
-        known = [state.epochs.last_number, state.promised_epoch, self._known_elsewhere]
-        known.append(0 if fenced_by is None else fenced_by.epoch)
-        return max((epoch for epoch in known if epoch <= EPOCH_PROMISED_MAX), default=0)
+        fenced_by = self._fenced_by
+        fenced = 0 if fenced_by is None or fenced_by.epoch > EPOCH_PROMISED_MAX else fenced_by.epoch
+        return max(self.state.highest_known, fenced)
 
     def _check_promise(self, epoch: int, owner: str) -> None:
         """Raises ``PromiseRefused``: nothing is promised that no promotion of this broker can have asked for."""
@@ -249,6 +247,7 @@ class HaNode:
             flushed_offset=store.flushed_offset,
             dispatched_offset=store.dispatched_offset,
             confirmed_offset=state.confirmed_offset,
+            followers=sorted(state.slaves),
             in_sync_replicas=rule[0],
             total_replicas=rule[1],
         )

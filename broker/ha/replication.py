@@ -13,7 +13,7 @@ from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.ha.ha_roles import RoleOfRun, role_of_run
 from pocketmq.broker.ha.master_address import MASTER_FILE, MasterAddress
-from pocketmq.broker.ha.members_claim import ClaimMembers, MembersClaim
+from pocketmq.broker.ha.members_claim import MembersClaim, NameServers
 from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.slave_mirror import COMMITS_FILE, LocalCommits, SlaveMirror
 from pocketmq.broker.ha.slave_sync import SlaveSync, TablesFrom
@@ -24,6 +24,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import AllSteps
+from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
@@ -96,6 +97,10 @@ class Replication:
     def claim(self) -> tuple[int, str]:
         """Return the (epoch, owner) to register."""
         return self.node.claim()
+
+    def status(self) -> HaStatusBody:
+        """Return what this node is, for a name server that asks whether it lives and what it has promised."""
+        return self.node.status()
 
     def learn_epoch(self, epoch: int, owner: str, address: str) -> None:
         """Learn that another master has this name: fence this one, in a worker. Loop thread."""
@@ -204,7 +209,8 @@ class Replication:
         try:
             service.on_fenced = self.node.was_fenced
             if config.name_servers():
-                service.members.claim = self._members_claim
+                service.members.claim = self._members_claim.claim
+                service.members.admit = self._members_claim.admit
             service.start()
         except BaseException:
             service.stop()
@@ -249,9 +255,9 @@ class Replication:
         if self._state.tables_due and not self.role.is_slave:
             self._state.tables_done()
 
-    def claim_with(self, claim_members: ClaimMembers) -> None:
-        """Let the master claim epochs with ``claim_members``, now that it is registered."""
-        self._members_claim.claim = claim_members
+    def ask(self, name_servers: NameServers) -> None:
+        """Let the master claim epochs and admit slaves, now that it is registered."""
+        self._members_claim.name_servers = name_servers
 
     def start(self) -> None:
         """Begin to follow and to mirror tables, after name servers have returned the address of the master."""
@@ -262,7 +268,7 @@ class Replication:
 
     async def stop_asking(self) -> None:
         """Stop the mirroring, and refuse claims."""
-        self._members_claim.claim = None
+        self._members_claim.name_servers = None
         if self._sync is not None:
             await self._sync.stop()
 

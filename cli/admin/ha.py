@@ -1,4 +1,4 @@
-"""``pocketmq ha status | promote | demote | accept-loss``.
+"""``pocketmq ha status | promote | demote | accept-loss | forget``.
 
 Lives here: options and output.
 """
@@ -29,7 +29,7 @@ RESTART_MS: Final = 60_000
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
     help_text = "Show and change which broker is master and which are slaves (docs/replication.md)."
-    return build_group(help_text, status=status, promote=promote, demote=demote, accept_loss=accept_loss)
+    return build_group(help_text, status=status, promote=promote, demote=demote, accept_loss=accept_loss, forget=forget)
 
 
 def status(
@@ -125,6 +125,30 @@ def demote(
 def accept_loss(broker_name: BrokerName, at: At = "", namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
     """Let a slave that refuses to follow cut its log once, although the cut messages were confirmed."""
     run_async(_demote(broker_name, at, 0, True, False, namesrv, "slave that does not follow"))
+
+
+def forget(
+    broker_name: Annotated[str, typer.Argument(metavar="BROKER_NAME", help="A name that no broker uses any more.")],
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Let the name servers forget the epoch of a name: of a pair that is gone, or of a false claim. Refused while a
+    broker of this name is registered.
+    """
+
+    async def body(admin: "Admin") -> None:
+        from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed
+
+        answers = await HaAdmin(admin).forget(broker_name)
+        said = {
+            server: "forgotten" if answer is True else "knows no epoch of it" if answer is False else answer
+            for server, answer in answers.items()
+        }
+        print_table(("name_server", "answer"), [(server, each or "no answer") for server, each in said.items()])
+        if not all(isinstance(answer, bool) for answer in answers.values()):
+            why = "; ".join(f"{server}: {said[server] or 'no answer'}" for server in said)
+            raise HaFailed("not forgotten everywhere", why=why, hint="stop the brokers of this name, and run it again")
+
+    run_admin(namesrv, body)
 
 
 async def _demote(

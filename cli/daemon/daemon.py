@@ -207,6 +207,8 @@ async def _started(
             progress.close()
             stack.push_async_callback(broker.stop)
             ready += f" broker={broker.address}"
+            if broker.not_registered:  # it serves, and no client finds it: the log says why
+                ready += " registered=no"
             if broker.metrics_address:
                 ready += f" metrics={broker.metrics_address}"
             if settings.get(FaultConfig).enable:

@@ -31,6 +31,8 @@ from pocketmq.remoting.protocol.ha import (
 from pocketmq.remoting.protocol.spec import Header
 
 POLL_S: Final = 0.05
+CLAIM_MS: Final = 6_000
+"""Least timeout of a claim: a name server first asks the present master, for 2 s, whether it lives."""
 STEPS_MAX: Final = 1000
 """Intermediate epochs that one node is asked to promise, each ``PROMOTIONS_AHEAD_MAX`` promotions further."""
 ROCKETMQ_WHY: Final = "a RocketMQ broker: it does not report its replication to PocketMQ's client"
@@ -177,10 +179,11 @@ class HaAdmin:
     ) -> HaEpochResponseHeader | None:
         """Query or claim; ``raises``: raise ``BrokerAnswerError`` for a refusal."""
         servers = self._admin.instance.name_servers
+        timeout_ms = max(self._timeout_ms, CLAIM_MS) if raises else self._timeout_ms
         try:
             if not await servers.is_pocketmq(server, timeout_ms=self._timeout_ms):
                 return None  # RocketMQ's 4.9 would not even answer
-            response = await servers.request_at(server, RequestCode.HA_EPOCH, header, timeout_ms=self._timeout_ms)
+            response = await servers.request_at(server, RequestCode.HA_EPOCH, header, timeout_ms=timeout_ms)
         except (PocketMQError, TimeoutError):
             return None
         if raises:
@@ -212,6 +215,21 @@ class HaAdmin:
         except BrokerAnswerError as error:
             return str(error)
         return None if answer is None else answer.granted
+
+    async def forget(self, broker_name: str) -> dict[str, bool | str | None]:
+        """Let every name server forget the epoch of a name. Return each answer: whether there was one, why it was
+        refused, None without an answer."""
+        answers: dict[str, bool | str | None] = {}
+        for server in self._admin.instance.name_servers.addresses:
+            try:
+                answer = await self._epoch(server, HaEpochRequestHeader(broker_name, forget=True), raises=True)
+            except BrokerAnswerError as error:
+                answers[server] = str(error)
+                continue
+            answers[server] = None if answer is None else answer.granted
+            if answer is not None and answer.epoch:  # an older version reads where this one forgets
+                answers[server] = "it is of an older version, which cannot forget"
+        return answers
 
     async def promise(
         self, node: HaStatusBody, epoch: int, owner: str, leader_address: str

@@ -71,7 +71,8 @@ class HaHoldResponseHeader(Header, frozen=True):
 
 class HaEpochRequestHeader(Header, frozen=True):
     """HA_EPOCH: ``epoch`` 0 reads, else claims it for ``owner`` at ``address``; ``force`` lets a node follow another
-    one without the number of a promotion. ``last_epoch`` is the newest in the log of a node that shall be promoted."""
+    one without the number of a promotion. ``last_epoch`` is the newest in the log of a node that shall be promoted.
+    ``forget`` with ``epoch`` 0 removes the record of a name that no broker has registered; older versions read it."""
 
     broker_name: str
     epoch: Long = 0
@@ -80,6 +81,7 @@ class HaEpochRequestHeader(Header, frozen=True):
     role: str = ""
     force: bool = False
     last_epoch: Long = 0
+    forget: bool = False
 
 
 class HaEpochResponseHeader(Header, frozen=True):
@@ -152,6 +154,8 @@ class HaStatusBody(Body):
     fenced_by_address: str = ""
     waiters: int = 0
     slaves: list[HaSlaveBody] = []
+    followers: list[str] = []
+    """Node ids of the slaves that this master has counted, present or not: one of them may take its place."""
     master_address: str = ""
     is_connected: bool = False
     master_end_offset: int = 0

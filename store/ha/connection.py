@@ -15,6 +15,7 @@ from pocketmq.common.hashes import crc32
 from pocketmq.common.runner import Worker
 from pocketmq.store.ha import rocketmq_protocol, wire
 from pocketmq.store.ha.environment import HaEnvironment
+from pocketmq.store.ha.status import SlaveStatus
 from pocketmq.store.ha.transfer import LogTransfer, Pumped
 from pocketmq.store.ha.transport import Transport
 from pocketmq.store.ha.wire import Ack, HaProtocolError, Hello, Refused, Welcome
@@ -80,6 +81,10 @@ class SlaveConnection:
         self.is_ended = False
         self.was_in_sync = False
         """Its last state in the service's log."""
+        self.has_said_hello = False
+        """Whether it speaks one of the two protocols: others make room when there are too many connections."""
+        self.is_admitted = False
+        """Whether it may count, and may fence this master (``members.is_admitted``)."""
         self.is_counted = False
         """Whether its acknowledgements count for SEND_OK."""
         self.try_from_ns = 0
@@ -148,6 +153,32 @@ class SlaveConnection:
     def sent_bytes(self) -> int:
         """Sent bytes of the log."""
         return 0 if self._transfer is None else self._transfer.sent_bytes
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it is about to end."""
+        return bool(self._failed)
+
+    def status(self, end: int, now_ns: int, now_ms: int, is_counted: bool, fallbehind_bytes: int) -> SlaveStatus:
+        """Return what the master knows about this slave; ``end``: of the master's log."""
+        behind_bytes, behind_ms = max(0, end - self.ack_offset), 0
+        if behind_bytes:
+            since_ms = self.echo_ms or now_ms - (now_ns - self.connected_ns) // _NS_PER_MS
+            behind_ms = -1 if self.protocol == "rocketmq" else max(0, now_ms - since_ms)
+        return SlaveStatus(
+            node_id=self.node_id,
+            broker_id=self.broker_id,
+            address=self.peer,
+            ack_offset=self.ack_offset,
+            flushed_offset=self.flushed_offset,
+            behind_bytes=behind_bytes,
+            behind_ms=behind_ms,
+            is_in_sync=is_counted and behind_bytes < fallbehind_bytes,
+            connected_ms=(now_ns - self.connected_ns) // _NS_PER_MS,
+            sent_bytes=self.sent_bytes,
+            protocol=self.protocol,
+            ack_policy=self.ack_policy,
+        )
 
     # ---- receiving
 
@@ -231,6 +262,7 @@ class SlaveConnection:
 
     def _take_hello(self, decoder: wire.FrameDecoder, hello: Hello) -> None:
         self.node_id, self.broker_id, self.ack_policy = hello.node_id, hello.broker_id, hello.ack_policy
+        self.has_said_hello = True
         answer = self._master.hello(self, hello)
         if isinstance(answer, Refused):
             self._send_all(wire.encode_refused(answer))
@@ -275,6 +307,7 @@ class SlaveConnection:
             return
         if self._transfer is None:
             start = self._master.rocketmq_report(self, offset)
+            self.has_said_hello = True
             self._batch_bytes = min(self._batch_bytes, rocketmq_protocol.BATCH_BYTES_MAX)
             self._begin(start)
         elif offset > self._log.committed_offset:

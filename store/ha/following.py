@@ -1,6 +1,6 @@
 """A slave's decision about its master's WELCOME.
 
-Lives here: ``judge_welcome``: follow, begin elsewhere, cut, drop the log, or refuse. No I/O.
+Lives here: ``judge_welcome``: follow, begin elsewhere, cut, drop the log, or refuse; ``check_number``. No I/O.
 
 The slave computes everything itself: it must not lose a byte to a master that is wrong about the common history.
 """
@@ -8,6 +8,7 @@ The slave computes everything itself: it must not lose a byte to a master that i
 import enum
 from dataclasses import dataclass
 
+from pocketmq.common.epochs import EPOCH_UNKNOWN_MAX, highest_allowed
 from pocketmq.common.errors import Cause
 from pocketmq.store.errors import StoreError
 from pocketmq.store.ha.epochs import EpochTable, common_end
@@ -109,3 +110,19 @@ def _judge_empty(welcome: Welcome, view: SlaveView, theirs: EpochTable) -> Decis
             hint="one of the two has a bug, or is too new for the other",
         )
     return Decision(Step.START_AT, start, theirs, "the master's oldest segment")
+
+
+def check_number(epoch: int, highest_known: int, known_elsewhere: int) -> None:
+    """Raise ``WelcomeRefused`` for a master's epoch that no promotion can have reached: following it is a promise, and
+    a false one near the end of the range would leave no number for another promotion.
+
+    A slave may have been away for many promotions, so ``highest_known`` bounds the epoch only where a name server has
+    said which is the newest (``known_elsewhere``, 0: none has).
+    """
+    allowed = highest_allowed(highest_known) if known_elsewhere else EPOCH_UNKNOWN_MAX
+    if epoch > allowed:
+        raise WelcomeRefused(
+            "slave does not follow",
+            why=f"the master has epoch {epoch}, beyond {allowed}; epoch {highest_known} is known here",
+            hint='another node may pretend to be the master: see "A false epoch" in docs/replication.md',
+        )

@@ -1,7 +1,7 @@
 """Which slaves a synchronous master counts.
 
-Lives here: ``Members``: the counted slaves, the place that a new one may take, the number and the claim of the epoch
-that this begins.
+Lives here: ``Members``: the counted slaves, the admission of a new one, the place that it may take, the number and the
+claim of the epoch that this begins.
 
 A promotion asks so many nodes that every set of slaves able to confirm a message includes one of them. That holds for
 at most ``total_replicas`` - 1 slaves: if another one could confirm while one of them is away, the absent one could be
@@ -21,6 +21,11 @@ COUNT_WITHIN_BYTES: Final = 16 << 20
 ClaimEpoch = Callable[[int, str], str]
 """Called with (number, owner) of an epoch about to be opened: returns "" when a majority of the name servers has it
 durably, else the reason why not."""
+Admit = Callable[[str, int], str]
+"""Called with (node id, broker id) of a slave that was never counted: returns "" when it is registered under the name
+of this broker, else the reason why it is not admitted."""
+ADMITTED_MAX: Final = 1024
+"""Node ids that are remembered as admitted; beyond them all are asked for again."""
 
 
 class Members:
@@ -32,6 +37,9 @@ class Members:
         self.rule = f"{config.in_sync_replicas}/{config.total_replicas}"
         self.claim: ClaimEpoch | None = None
         """Set where name servers exist; called in a worker that may wait for some seconds."""
+        self.admit: Admit | None = None
+        """As ``claim``. Without name servers every slave of the group is admitted."""
+        self._admitted: set[str] = set()
         self._state = environment.state
         self._log = environment.log
         self._reserved: tuple[int, str] | None = None
@@ -40,6 +48,36 @@ class Members:
     def has(self, node_id: str) -> bool:
         """Return whether a slave is counted."""
         return node_id in self._state.slaves
+
+    def is_admitted(self, node_id: str, broker_id: int) -> bool:
+        """Return whether a slave may count, and whether its word does: it was counted before, or its registration names
+        it. May block for some seconds. A stranger that only reaches the HA port gets the log and nothing else.
+        """
+        if self.admit is None or self.has(node_id) or node_id in self._admitted:
+            return True
+        why = self.admit(node_id, broker_id)
+        if why:
+            self._report(node_id, [], 0, f"not admitted: {why}")
+            return False
+        if len(self._admitted) >= ADMITTED_MAX:
+            self._admitted.clear()
+        self._admitted.add(node_id)
+        return True
+
+    def _report(self, node_id: str, gone: list[str], epoch: int, why: str) -> None:
+        """Log once why a slave is not counted."""
+        if why == self._reported:
+            return
+        self._reported = why
+        self._log.warning(
+            "slave_not_counted",
+            node_id=node_id[:64],
+            gone=gone,
+            epoch=epoch,
+            why=why,
+            hint="it gets the log meanwhile. A new slave counts once it is registered at the name servers under this "
+            "broker's name; one that takes the place of an absent slave, once a majority of them know its epoch",
+        )
 
     def add(self, node_id: str, offset: int) -> bool:
         """Count a slave from now on, if it is counted already or there is room; durable when it returns.
@@ -74,17 +112,7 @@ class Members:
             self._reserved = self._state.reserve_members()
         why = "" if self.claim is None else self.claim(*self._reserved)
         if why:
-            if why != self._reported:
-                self._log.warning(
-                    "slave_not_counted",
-                    node_id=node_id,
-                    gone=gone,
-                    epoch=self._reserved[0],
-                    why=why,
-                    hint="it is to take the place of an absent slave, which a majority of the name servers must know "
-                    "first; it gets the log meanwhile",
-                )
-            self._reported = why
+            self._report(node_id, gone, self._reserved[0], why)
             return None
         self._reported = ""
         return self._reserved

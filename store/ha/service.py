@@ -10,26 +10,26 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from pocketmq.common.epochs import highest_allowed
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.runner import Worker
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.ha import rocketmq_protocol
 from pocketmq.store.ha.connection import SlaveConnection
+from pocketmq.store.ha.crowd import MADE_ROOM, PEERS_MAX, makes_room
 from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.epochs import Epoch, EpochTable
 from pocketmq.store.ha.group_transfer import GroupTransfer
 from pocketmq.store.ha.handshake import MasterView, answer_hello
 from pocketmq.store.ha.members import COUNT_WITHIN_BYTES, Members
 from pocketmq.store.ha.state import FencedBy
-from pocketmq.store.ha.status import HaStatus, SlaveStatus
-from pocketmq.store.ha.transport import Listener, host_of, listen
+from pocketmq.store.ha.status import HaStatus
+from pocketmq.store.ha.transport import Listener, Transport, host_of, listen
 from pocketmq.store.ha.wire import HaProtocolError, Hello, RefusalCode, Refused, Welcome
 from pocketmq.store.waiters import Done
 
 ASYNC_SLAVES_MAX: Final = 16
 """Maximum number of slaves of a master that does not wait for them."""
-PEERS_MAX: Final = 40
-"""Maximum number of connections, including those before their handshake."""
 ACCEPT_WAIT_MS: Final = 500.0
 NOTE_EVERY_NS: Final = 1_000_000_000
 COUNT_AGAIN_NS: Final = 3_000_000_000
@@ -209,18 +209,26 @@ class HaService:
             self._log.error("ha_accept_failed", error=str(error))
             return ACCEPT_WAIT_MS
         if transport is not None:
-            with self._lock:
-                is_full = len(self._peers) >= PEERS_MAX or self.is_fenced
-                if not is_full:
-                    self._numbers += 1
-                    connection = SlaveConnection(self._numbers, transport, self, self._environment)
-                    self._peers.add(connection)
-            if is_full:
-                transport.close()
-                self._report_refused(transport.peer)
-            else:
-                connection.start()
+            self._take(transport)
         return 0
+
+    def _take(self, transport: Transport) -> None:
+        """Serve a new connection; another one makes room for it if there are many (``crowd``)."""
+        with self._lock:
+            peers = [each for each in self._peers if not each.is_failing]
+            out = None if self.is_fenced else makes_room(peers, transport.peer)
+            is_full = self.is_fenced or (out is None and len(peers) >= PEERS_MAX)
+            if not is_full:
+                self._numbers += 1
+                connection = SlaveConnection(self._numbers, transport, self, self._environment)
+                self._peers.add(connection)
+        if out is not None:
+            out.fail(MADE_ROOM)
+        if is_full:
+            transport.close()
+            self._report_refused(transport.peer)
+        else:
+            connection.start()
 
     def _reap(self) -> None:
         while self._to_reap:
@@ -270,11 +278,16 @@ class HaService:
     # ---- called by connections (Master)
 
     def hello(self, connection: SlaveConnection, hello: Hello) -> Welcome | Refused:
-        """Accept or refuse a slave; see ``handshake``."""
+        """Accept or refuse a slave; see ``handshake``. May block for some seconds, for this connection only."""
+        is_of_group = (hello.cluster, hello.broker_name) == (self._environment.cluster, self._environment.broker_name)
+        connection.is_admitted = is_of_group and self.members.is_admitted(hello.node_id, hello.broker_id)
         with self._hello_lock:
             answer = self._answer(connection, hello)
             if not isinstance(answer, Welcome):
                 return answer
+            if not connection.is_admitted:
+                connection.try_from_ns = self._clock.monotonic_ns() + COUNT_AGAIN_NS
+                return msgspec.structs.replace(answer, counted=False)
             not_counted = msgspec.structs.replace(answer, counted=False)
             offset = min(answer.common_offset, answer.start_offset)
             if not self.is_synchronous:
@@ -306,6 +319,8 @@ class HaService:
                 learners = [other for other in others.values() if not other.is_counted]
                 if self.members.has(hello.node_id):  # a counted slave keeps its place, whichever others have joined
                     others = {node: other for node, other in others.items() if other.is_counted}
+                elif connection.is_admitted:
+                    others = {node: other for node, other in others.items() if other.is_admitted}
                 view = MasterView(
                     cluster=self._environment.cluster,
                     broker_name=self._environment.broker_name,
@@ -330,10 +345,11 @@ class HaService:
                 break
             before.fail("the slave has connected again")  # the old connection may not have noticed its end yet
             self._forget(before)
-        if higher is not None:
-            self.fence(higher.epoch, higher.owner, "")
+        if higher is not None and connection.is_admitted:
+            # Not further than a promotion goes: a false number near the end of the range would leave none.
+            self.fence(min(higher.epoch, highest_allowed(self._state.highest_known)), higher.owner, "")
         if isinstance(answer, Welcome) and is_over:
-            for learner in learners:
+            for learner in [each for each in learners if not each.is_admitted] or learners:
                 learner.fail("the slave whose place it was to take is back")
                 self._forget(learner)
         return answer
@@ -440,7 +456,9 @@ class HaService:
         with self._lock:
             self._peers.discard(connection)
         self._to_reap.append(connection)
-        if refused:
+        if refused and why == MADE_ROOM:
+            self._report_refused(connection.peer)
+        elif refused:
             self.refused += 1
             self._log.warning(
                 "ha_connection_refused", peer=connection.peer, node_id=connection.node_id, why=why, connections=1
@@ -519,29 +537,10 @@ class HaService:
         end = self._store.log.committed_offset
         now_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
         counted = set(self._counted)
-        slaves: list[SlaveStatus] = []
-        for connection in self._streams:
-            behind_bytes = max(0, end - connection.ack_offset)
-            behind_ms = 0
-            if behind_bytes:
-                since_ms = connection.echo_ms or now_ms - (now_ns - connection.connected_ns) // _NS_PER_MS
-                behind_ms = -1 if connection.protocol == "rocketmq" else max(0, now_ms - since_ms)
-            slaves.append(
-                SlaveStatus(
-                    node_id=connection.node_id,
-                    broker_id=connection.broker_id,
-                    address=connection.peer,
-                    ack_offset=connection.ack_offset,
-                    flushed_offset=connection.flushed_offset,
-                    behind_bytes=behind_bytes,
-                    behind_ms=behind_ms,
-                    is_in_sync=connection in counted and behind_bytes < self._fallbehind_bytes,
-                    connected_ms=(now_ns - connection.connected_ns) // _NS_PER_MS,
-                    sent_bytes=connection.sent_bytes,
-                    protocol=connection.protocol,
-                    ack_policy=connection.ack_policy,
-                )
-            )
+        slaves = [
+            connection.status(end, now_ns, now_ms, connection in counted, self._fallbehind_bytes)
+            for connection in self._streams
+        ]
         epoch = self._epoch
         return HaStatus(
             role=self._config.broker_role,

@@ -22,7 +22,14 @@ from pocketmq.store.errors import OffsetOutOfRange, StoreError
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable
-from pocketmq.store.ha.following import Decision, SlaveView, Step, WelcomeRefused, judge_welcome
+from pocketmq.store.ha.following import (
+    Decision,
+    SlaveView,
+    Step,
+    WelcomeRefused,
+    check_number,
+    judge_welcome,
+)
 from pocketmq.store.ha.raw_append import RawAppender
 from pocketmq.store.ha.state import GroupRule
 from pocketmq.store.ha.transport import Transport, TransportError, connect
@@ -343,6 +350,7 @@ class HaSlave:
         )
         try:
             decision = judge_welcome(welcome, view)
+            check_number(max(welcome.epoch, decision.epochs.last_number), state.highest_known, state.known_elsewhere)
         except WelcomeRefused as error:
             self._report("slave_refuses_master", str(error))
             raise

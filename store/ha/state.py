@@ -120,6 +120,8 @@ class HaState:
         self._epochs = EpochTable()
         self._written = b""
         self._slaves_noted_ns = 0
+        self.known_elsewhere = 0
+        """The newest epoch of this broker name that a name server knows; not kept."""
 
     # ---- life
 
@@ -269,6 +271,15 @@ class HaState:
         there, even if it was killed, because the page cache has it.
         """
         return self.present_boot_id != "" and self.present_boot_id == self._content.boot_id
+
+    @property
+    def highest_known(self) -> int:
+        """The highest epoch that this node has heard of: in its log, promised, by which it was fenced, or from a name
+        server."""
+        content = self._content
+        fenced = 0 if content.fenced_by is None else content.fenced_by.epoch
+        known = (self._epochs.last_number, content.promised_epoch, fenced, self.known_elsewhere)
+        return max((epoch for epoch in known if epoch <= EPOCH_PROMISED_MAX), default=0)
 
     def is_own(self, owner: str) -> bool:
         """Return whether an epoch's owner is a run of this node."""

@@ -17,11 +17,17 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore, EpochsUnreadable
 from pocketmq.namesrv.epochs import EpochClaimIllegal, EpochRecord, EpochTable, EpochTableFull
 from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
+from pocketmq.remoting.codec import Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import encode_body
-from pocketmq.remoting.protocol.ha import HaEpochRequestHeader
-from pocketmq.remoting.protocol.namesrv import RegisterBrokerBody, RegisterBrokerRequestHeader
+from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaStatusBody
+from pocketmq.remoting.protocol.namesrv import (
+    BrokerIdentityRequestHeader,
+    RegisterBrokerBody,
+    RegisterBrokerRequestHeader,
+)
 
 ONE = EpochRecord(1, "aa.1", "10.0.0.1:10911", "SYNC_MASTER")
 
@@ -178,11 +184,20 @@ def test_a_damaged_file_stops_the_start(tmp_path: Path) -> None:
 
 
 class World:
-    """A name server and one channel to it."""
+    """A name server, and one channel to it, over which brokers are registered that live."""
 
-    def __init__(self, directory: Path) -> None:
-        self.app = NamesrvApp(NamesrvConfig(listen_port=0, epoch_store_dir=str(directory)))
-        self.pool = ChannelPool(clock=SystemClock(), log=NullLog())
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self.app = NamesrvApp(NamesrvConfig(listen_port=0, epoch_store_dir=str(directory), **settings))
+        self.status: HaStatusBody | None = HaStatusBody(broker_name="broker-a")
+        """What the brokers answer to a question whether they live; None: nothing."""
+        self.asked = 0
+        self.pool = ChannelPool(clock=SystemClock(), log=NullLog(), on_request=self.answer)
+
+    def answer(self, channel: ClientChannel, request: Request) -> None:
+        self.asked += 1
+        if self.status is not None:
+            kind, body = request.serialize_type, encode_body(self.status)
+            channel.respond(encode_response(0, request.opaque, request.code, body=body, serialize_type=kind))
 
     async def __aenter__(self) -> "World":
         await self.app.start()
@@ -213,6 +228,7 @@ async def test_an_old_master_leaves_the_route_and_does_not_come_back(tmp_path: P
         assert (await world.epoch()).epoch == 0
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        world.status = HaStatusBody(promised_epoch=PROMOTION_STEP, promised_owner="bb.1")
         async with World(tmp_path / "other") as other:  # another connection, because the old master's is closed
             pool = other.pool
             channel = await pool.get(world.app.address)
@@ -257,11 +273,13 @@ async def test_a_plain_broker_needs_no_epoch(tmp_path: Path) -> None:
         assert (await world.epoch()).epoch == 0
 
 
-async def of_stranger(world: World, epoch: int, *, force: bool = True, address: str = "10.9.9.9:1") -> Any:
+async def of_stranger(
+    world: World, epoch: int, *, force: bool = True, address: str = "10.9.9.9:1", owner: str = "ee.1"
+) -> Any:
     """Claim broker-a over a foreign connection."""
     pool = ChannelPool(clock=SystemClock(), log=NullLog())
     try:
-        header = HaEpochRequestHeader("broker-a", epoch, "ee.1", address, "SYNC_MASTER", force, last_epoch=epoch)
+        header = HaEpochRequestHeader("broker-a", epoch, owner, address, "SYNC_MASTER", force, last_epoch=epoch)
         return await (await pool.get(world.app.address)).request(RequestCode.HA_EPOCH, header, b"", timeout_ms=5000)
     finally:
         await pool.close()
@@ -279,6 +297,7 @@ async def test_an_absurd_claim_takes_no_pair_out(tmp_path: Path, force: bool) ->
     async with World(tmp_path) as world:
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        world.status = HaStatusBody(promised_epoch=(1 << 53) - 1, promised_owner="ee.1")
         refused = await of_stranger(world, (1 << 53) - 1, force=force)
         assert refused.code != ResponseCode.SUCCESS
         assert "epoch 9007199254740991 is beyond" in refused.remark
@@ -296,15 +315,75 @@ async def test_a_strangers_claim_does_not_bind_a_broker_without_replicas(tmp_pat
         for address in ("10.9.9.9:1", "10.0.0.1:1"):
             refused = await of_stranger(world, 1, address=address)
             assert refused.code == ResponseCode.NO_PERMISSION
-            assert "registered by 10.0.0.1:1, which runs without replicas" in refused.remark
+            assert "broker-a id 0 is 10.0.0.1:1, which lives" in refused.remark
         assert (await world.epoch()).epoch == 0
         assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
         assert masters(world) == ["10.0.0.1:1"]
         await world.register("10.0.0.2:1", 1)
+        assert (await of_stranger(world, PROMOTION_STEP, address="10.0.0.2:1")).code == ResponseCode.NO_PERMISSION
+        world.status = HaStatusBody(promised_epoch=PROMOTION_STEP, promised_owner="ee.1")
         assert (await of_stranger(world, PROMOTION_STEP, address="10.0.0.2:1")).header.granted
     async with World(tmp_path / "other") as world:
         assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+
+
+@pytest.mark.parametrize("force", [True, False])
+async def test_no_claim_takes_the_place_of_a_master_that_lives(tmp_path: Path, force: bool) -> None:
+    """Not even one with its own owner and number under another address, or of its own node with the next number."""
+    async with World(tmp_path) as world:
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        for epoch, owner in ((1, "aa.1"), (2, "aa.2"), (PROMOTION_STEP, "ee.1")):
+            refused = await of_stranger(world, epoch, owner=owner, force=force)
+            assert refused.code == ResponseCode.NO_PERMISSION
+        assert masters(world) == ["10.0.0.1:1"]
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+
+
+async def test_a_master_on_a_half_open_connection_gives_way(tmp_path: Path) -> None:
+    """It does not answer, so the claim of its next run holds, here of a plain broker that returns as a pair."""
+    async with World(tmp_path, broker_answer_timeout=50) as world:
+        world.status = None
+        assert (await world.register("10.0.0.1:1", 0)).code == ResponseCode.SUCCESS
+        assert (await of_stranger(world, 1, owner="aa.1", force=False)).header.granted
+        assert world.asked == 1
+        assert masters(world) == []
+
+
+async def test_a_record_is_forgotten_once_no_broker_of_the_name_is_registered(tmp_path: Path) -> None:
+    """Also one that a broker had registered with; the file does not have it either."""
+    async with World(tmp_path) as world:
+        forget = HaEpochRequestHeader("broker-a", forget=True)
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        refused = await world.ask(RequestCode.HA_EPOCH, forget)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "broker-a is registered: its epoch is in use" in refused.remark
+        identity = BrokerIdentityRequestHeader("broker-a", "10.0.0.1:1", "c", 0)
+        assert (await world.ask(RequestCode.UNREGISTER_BROKER, identity)).code == ResponseCode.SUCCESS
+        assert (await world.ask(RequestCode.HA_EPOCH, forget)).header.granted
+        assert not (await world.ask(RequestCode.HA_EPOCH, forget)).header.granted, "there was none"
+        assert (await world.epoch()).epoch == 0
+    async with World(tmp_path) as world:
+        assert (await world.epoch()).epoch == 0
+        assert (await world.epoch(1, "bb.1", "10.0.0.2:1")).granted
+
+
+async def test_a_claim_of_a_megabyte_does_not_wait_for_the_disk(tmp_path: Path) -> None:
+    """It is refused before it is queued, and nothing of it is kept."""
+    async with World(tmp_path) as world:
+        text = "x" * (1 << 20)
+        for header in (
+            HaEpochRequestHeader("n", 1, text, "10.0.0.1:1", "SYNC_MASTER"),
+            HaEpochRequestHeader(text, 1, "aa.1", "10.0.0.1:1", "SYNC_MASTER"),
+            HaEpochRequestHeader("n", 1, "aa.1", "a\x1b[2J", "SYNC_MASTER"),
+        ):
+            refused = await world.ask(RequestCode.HA_EPOCH, header)
+            assert refused.code != ResponseCode.SUCCESS
+            assert len(refused.remark) < 300
+            assert refused.remark.isprintable()
+        assert not world.app.epochs._waiting
 
 
 async def test_a_claim_made_while_a_plain_broker_was_away_does_not_keep_it_out(tmp_path: Path) -> None:

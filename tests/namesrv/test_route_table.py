@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.namesrv.route_table import RegistrationIllegal, RouteTable, RouteTableFull
+from pocketmq.namesrv.route_table import CHANNEL_ADDRESSES_MAX, RegistrationIllegal, RouteTable, RouteTableFull
 from pocketmq.remoting.protocol.body import DataVersion
 from pocketmq.remoting.protocol.namesrv import TopicRouteData
 from pocketmq.remoting.protocol.topic import TopicConfigBody
@@ -188,7 +188,8 @@ def test_the_table_is_bounded() -> None:
         ({"cluster": "c" * 256}, "clusterName has 256 characters, limit 255"),
         ({"address": "a" * 300}, "brokerAddr has 300 characters, limit 261"),
         ({"ha": "a" * 300}, "haServerAddr has 300 characters, limit 261"),
-        ({"names": ["T" * 1_000_000]}, "has 1000000 characters, limit 390"),
+        ({"name": "b\x1b[2J"}, "control characters"),
+        ({"cluster": "c\n"}, "control characters"),
         ({"queues": 65_537}, "readQueueNums of topic T is 65537, limit 65536"),
         ({"queues": -1}, "readQueueNums of topic T is -1, limit 65536"),
     ],
@@ -209,6 +210,37 @@ def test_the_longest_legal_names_are_taken() -> None:
     names = ["T" * 127, "%RETRY%" + "g" * 255, "%DLQ%" + "g" * 255, "%RETRY%" + "g" * 255 + "_" + "T" * 127]
     register(routes, "b" * 255, "h" * 255 + ":65535", names=names, queues=65_536, cluster="c" * 255, ha="h" * 261)
     assert routes.counts() == (1, 4, 4)
+
+
+def test_one_connection_takes_a_share_only() -> None:
+    """It registers a few brokers, and their topics take at most half of the bytes; others find room."""
+    routes = RouteTable(10_000, 1_000_000, size_bytes_max=1 << 20)
+    for number in range(CHANNEL_ADDRESSES_MAX):
+        register(routes, f"b{number}", f"{number}:1", names=())
+    with pytest.raises(RouteTableFull, match="64 brokers use this connection"):
+        register(routes, "b", "9:9", names=())
+    register(routes, "b0", "0:1", names=(), counter=2)
+    names = [f"{number}-{'T' * 100}" for number in range(550)]
+    with pytest.raises(RouteTableFull, match="the topics of one connection would take 5"):
+        register(routes, "b0", "0:1", names=names, counter=3)
+    for part, name in enumerate(("b0", "b1", "b2", "b3")):
+        register(routes, name, f"{part}:1", names=[f"{part}{each}" for each in names[:120]], counter=4)
+    with pytest.raises(RouteTableFull, match="the topics of one connection"):
+        register(routes, "b4", "4:1", names=names[:120], counter=4)
+    register(routes, "x", "x:1", names=names[:120], channel="other")
+
+
+def test_a_place_is_held_by_the_channel_that_took_it() -> None:
+    """Of the name and id, or of the address; a question about the version over another channel asks for all."""
+    routes = table()
+    register(routes)
+    assert routes.holders("a", "1.1.1.1:1", 0, "ch") == []
+    assert routes.holders("a", "9.9.9.9:9", 0, "other") == ["ch"]
+    assert routes.holders("b", "1.1.1.1:1", 3, "other") == ["ch"]
+    assert routes.holders("a", "9.9.9.9:9", 1, "other") == []
+    assert not routes.has_changed("1.1.1.1:1", DataVersion(1, 1), 5, "ch")
+    assert routes.has_changed("1.1.1.1:1", DataVersion(1, 1), 9, "other")
+    assert routes.expire(6) == [("1.1.1.1:1", "ch")]
 
 
 def test_bytes_are_bounded() -> None:

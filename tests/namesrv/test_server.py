@@ -1,5 +1,6 @@
 """The name server over the wire, with a real broker and without."""
 
+import asyncio
 import contextlib
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import NullLog
 from pocketmq.common.logs import CapturedLog
 from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.holders import WAITING_MAX
 from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
+from pocketmq.remoting.codec import Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import AddressInUse
 from pocketmq.remoting.protocol.body import DataVersion, KVTable, decode_body, encode_body
@@ -51,8 +55,8 @@ class World:
         self.pool = ChannelPool(clock=SystemClock(), log=NullLog())
         self.namesrv: Any = None
 
-    async def start_namesrv(self, *, port: Any = 0, clock: Any = None) -> Any:
-        self.namesrv = NamesrvApp(NamesrvConfig(listen_port=port), log=self.log, clock=clock)
+    async def start_namesrv(self, *, port: Any = 0, clock: Any = None, **settings: Any) -> Any:
+        self.namesrv = NamesrvApp(NamesrvConfig(listen_port=port, **settings), log=self.log, clock=clock)
         await self.namesrv.start()
         self.stack.push_async_callback(self.namesrv.stop)
         return self.namesrv
@@ -188,18 +192,109 @@ async def test_damaged_registrations_are_refused(world: World) -> None:
     assert await world.route("T") is None
 
 
-async def test_a_registration_with_long_names_is_refused_with_a_text(world: World) -> None:
-    """Topic names of 1 MB are refused; the connection stays open and accepts legal registrations."""
-    table = {f"{number}{'T' * 1_000_000}": TopicConfigBody() for number in range(3)}
-    body = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, 1))))
+async def test_illegal_topics_of_a_registration_are_left_out_and_logged_once(world: World) -> None:
+    """Names of 1 MB, blank ones and control characters; the others are served, and the list is printable."""
+    illegal = [f"{number}{'T' * 1_000_000}" for number in range(3)] + ["", " ", "a\x1b[2J", "b\nc"]
+    table = {topic: TopicConfigBody() for topic in [*illegal, "T"]}
     header = RegisterBrokerRequestHeader("broker-x", "10.0.0.1:10911", "C", "", 0)
-    refused = await world.ask(RequestCode.REGISTER_BROKER, header, body)
-    assert refused.code == ResponseCode.SYSTEM_ERROR
-    assert "broker not registered: topic" in refused.remark
-    assert "has 1000001 characters, limit 390" in refused.remark
-    body = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper({"T": TopicConfigBody()}, DataVersion(1, 1))))
-    assert (await world.ask(RequestCode.REGISTER_BROKER, header, body)).code == ResponseCode.SUCCESS
+    for counter in (1, 2):
+        body = encode_body(RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, counter))))
+        assert (await world.ask(RequestCode.REGISTER_BROKER, header, body)).code == ResponseCode.SUCCESS
     assert await world.route("T") is not None
+    listed = await world.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert decode_body(listed.body, TopicList).topic_list == ["T"]
+    events = [each for each in world.log.events if each["event"] == "topic_not_registered"]
+    assert len(events) == len(illegal)
+    assert all(str(each["topic"]).isprintable() and len(str(each["topic"])) < 200 for each in events)
+    assert world.namesrv.routes.size_bytes < 10_000
+
+
+class Rivals:
+    """Two connections that want the same place; the first one answers questions if it shall."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.answers = True
+        self.closed: list[str] = []
+        self.first = ChannelPool(
+            clock=SystemClock(),
+            log=NullLog(),
+            on_request=self.answer,
+            on_close=lambda channel, why: self.closed.append(why),
+        )
+        self.second = ChannelPool(clock=SystemClock(), log=NullLog())
+        for pool in (self.first, self.second):
+            world.stack.push_async_callback(pool.close)
+
+    def answer(self, channel: ClientChannel, request: Request) -> None:
+        if self.answers:  # as RocketMQ's broker
+            code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+            channel.respond(encode_response(code, request.opaque, request.code, serialize_type=request.serialize_type))
+
+    async def ask(self, pool: ChannelPool, code: int, address: str, name: str = "broker-x") -> Any:
+        channel = await pool.get(self.world.namesrv.address)
+        identity = BrokerIdentityRequestHeader(name, address, "C", 0)
+        header = (
+            identity if code != RequestCode.REGISTER_BROKER else RegisterBrokerRequestHeader(name, address, "C", "", 0)
+        )
+        return await channel.request(code, header, timeout_ms=10_000)
+
+    async def register(self, pool: ChannelPool, address: str, name: str = "broker-x") -> Any:
+        return await self.ask(pool, RequestCode.REGISTER_BROKER, address, name)
+
+    def master(self) -> str:
+        brokers = self.world.namesrv.routes.cluster_info().broker_addr_table
+        return str(brokers["broker-x"].broker_addrs["0"]) if "broker-x" in brokers else ""
+
+
+async def test_a_broker_that_lives_keeps_its_place(world: World) -> None:
+    """Against another address, its own address, and an unregistration, over another connection; RocketMQ's as well."""
+    rivals = Rivals(world)
+    assert (await rivals.register(rivals.first, "1:1")).code == ResponseCode.SUCCESS
+    for address, name in (("2:2", "broker-x"), ("1:1", "broker-x"), ("1:1", "broker-y")):
+        refused = await rivals.register(rivals.second, address, name)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "lives (stop that one first" in refused.remark
+    assert (await rivals.ask(rivals.second, RequestCode.UNREGISTER_BROKER, "1:1")).code == ResponseCode.NO_PERMISSION
+    assert rivals.master() == "1:1"
+    assert not rivals.closed
+    assert (await rivals.register(rivals.first, "3:3")).code == ResponseCode.SUCCESS, "its own connection may move it"
+
+
+async def test_a_broker_that_does_not_answer_gives_way(world: World) -> None:
+    """Its connection is closed, so that it notices when it works again; many that wait get their turn, in order."""
+    await world.namesrv.stop()
+    await world.start_namesrv(broker_answer_timeout=50)
+    rivals = Rivals(world)
+    rivals.answers = False
+    assert (await rivals.register(rivals.first, "1:1")).code == ResponseCode.SUCCESS
+    answers = await asyncio.gather(*(rivals.register(rivals.second, "2:2") for _ in range(WAITING_MAX + 9)))
+    assert [answer.code for answer in answers].count(ResponseCode.SUCCESS) == WAITING_MAX
+    assert rivals.master() == "2:2"
+    await eventually(lambda: rivals.closed)
+    rivals.answers = True
+
+
+async def test_a_takeover_replaces_at_once_where_the_setting_says_so(world: World) -> None:
+    """As RocketMQ's name server does; the one that was replaced loses its connection and registers again."""
+    await world.namesrv.stop()
+    await world.start_namesrv(broker_takeover_enable=True)
+    rivals = Rivals(world)
+    await rivals.register(rivals.first, "1:1")
+    assert (await rivals.register(rivals.second, "2:2")).code == ResponseCode.SUCCESS
+    assert rivals.master() == "2:2"
+    await eventually(lambda: rivals.closed)
+
+
+async def test_a_real_broker_keeps_its_place_and_returns_at_once_after_it_was_dropped(world: World) -> None:
+    """It answers the question by itself. When its connection is closed it does not wait for its next turn."""
+    broker = await world.broker("broker-x", register_name_server_period=60_000)
+    rivals = Rivals(world)
+    assert (await rivals.register(rivals.second, "2:2")).code == ResponseCode.NO_PERMISSION
+    assert rivals.master() == broker.address
+    world.namesrv._claims.drop(world.namesrv.routes.channel_of(broker.address), "for the test")
+    assert rivals.master() == ""
+    await eventually(lambda: rivals.master() == broker.address)
 
 
 async def test_lists_permissions_and_deletion(world: World) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
@@ -18,6 +19,7 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.ha import (
+    HaEpochRequestHeader,
     HaDemoteRequestHeader,
     HaHoldRequestHeader,
     HaPromiseRequestHeader,
@@ -218,7 +220,16 @@ async def test_the_name_server_fences_a_master_that_did_not_hear(ha: HaCluster, 
     at_slave = await harness.client(slave)
     own = f"{(await status_of(at_slave)).node_id}.x"
     await slave.replication.stop_asking()
-    assert (await ask_promise(at_slave, PROMOTION_STEP, own, slave.address)).granted
+    header = HaEpochRequestHeader("broker-a", PROMOTION_STEP, own, slave.address, "SYNC_MASTER", last_epoch=1)
+    async with Admin(ha.namesrv.address) as admin:
+        (before,) = (await HaAdmin(admin).claim(header)).values()
+        assert "lives" in str(before), "the slave has not promised itself the epoch"
+        assert (await ask_promise(at_slave, PROMOTION_STEP, own, slave.address)).granted
+        stranger = structs.replace(header, address="127.0.0.1:9", owner="ee.1")
+        (foreign,) = (await HaAdmin(admin).claim(stranger)).values()
+        assert "lives" in str(foreign), "it is no slave of this master"
+        (after,) = (await HaAdmin(admin).claim(header)).values()
+        assert after is True
     await slave.change_role("SYNC_MASTER", 0)
     await eventually(lambda: master.replication.node.fenced_by)
     assert await append_code(await harness.client(master)) == ResponseCode.SERVICE_NOT_AVAILABLE

@@ -53,7 +53,7 @@ async def test_without_a_name_server_a_slave_is_not_counted_in_anothers_place(ha
     """It could be the one whose place it takes that is promoted. It has the log; once the server is back it counts."""
     master, _ = await ha.pair()
     await ha.stop("s")
-    master.replication._members_claim.claim = None
+    master.replication._members_claim.name_servers = None
     new = await ha.start("new", 2)
     await eventually(lambda: new.replication.has_master and master.replication.node.status().slaves)
     assert await append_code(await harness.client(master)) == ResponseCode.SLAVE_NOT_AVAILABLE
@@ -63,7 +63,7 @@ async def test_without_a_name_server_a_slave_is_not_counted_in_anothers_place(ha
     assert any(event["event"] == "slave_not_counted" for event in ha.logs["m"].events)
     registration = master._registration
     assert registration is not None
-    master.replication.claim_with(registration.claim_members)
+    master.replication.ask(registration)
     await ha.stop("new")
     new = await ha.start("new")
     await eventually(lambda: any(each.is_in_sync for each in master.replication.node.status().slaves))

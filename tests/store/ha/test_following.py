@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.common.epochs import EPOCH_UNKNOWN_MAX, PROMOTION_STEP
 from pocketmq.store.ha.epochs import Epoch, EpochTable, common_end
-from pocketmq.store.ha.following import SlaveView, Step, WelcomeRefused, judge_welcome
+from pocketmq.store.ha.following import SlaveView, Step, WelcomeRefused, check_number, judge_welcome
 from pocketmq.store.ha.wire import Welcome
 
 SEGMENT_BYTES = 100
@@ -116,3 +117,13 @@ def test_other_segment_sizes_are_refused() -> None:
     epochs = table([0], "a")
     with pytest.raises(WelcomeRefused, match="segments have 200 bytes"):
         judge_welcome(welcome_of(epochs, 400, 320, segment_bytes=200), view_of(epochs, 320))
+
+
+def test_a_slave_follows_no_epoch_that_no_promotion_can_have_reached() -> None:
+    """Where a name server names the newest epoch, two promotions above it; else up to the most that is ever unknown."""
+    check_number(3 * PROMOTION_STEP - 1, 5, 1)
+    with pytest.raises(WelcomeRefused, match="beyond 2999999"):
+        check_number(3 * PROMOTION_STEP, 5, 1)
+    check_number(900 * PROMOTION_STEP, 5, 0)
+    with pytest.raises(WelcomeRefused, match="A false epoch"):
+        check_number(EPOCH_UNKNOWN_MAX + 1, 5, 0)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pocketmq.common.epochs import MEMBERS_STEP
 from pocketmq.store.append_result import PutStatus
+from pocketmq.store.ha.members import ADMITTED_MAX
 from pocketmq.store.ha.service import COUNT_AGAIN_NS
 from tests.store.ha.master import Master
 from tests.store.ha.test_state import state_of
@@ -230,3 +231,89 @@ def test_a_loss_that_was_accepted_begins_a_new_set(tmp_path: Path) -> None:
     state.forget_slaves(set())
     assert state_of(tmp_path, seed=2).open_epoch(5, rule="2/2").number == MEMBERS_STEP
     assert state_of(tmp_path, seed=3).open_epoch(5, rule="2/2").number == MEMBERS_STEP + 1
+
+
+def test_a_node_that_is_not_admitted_gets_the_log_and_nothing_else(tmp_path: Path) -> None:
+    """It earns no SEND_OK, is not remembered, and its word fences nobody; once it is registered it counts."""
+    master = Master(tmp_path)
+    registered: set[tuple[str, int]] = set()
+    asked: list[tuple[str, int]] = []
+
+    def admit(node_id: str, broker_id: int) -> str:
+        asked.append((node_id, broker_id))
+        return "" if (node_id, broker_id) in registered else "no broker 7 of b is registered"
+
+    master.ha.members.admit = admit
+    stranger = master.following("203.0.113.9:5", node_id="ee", broker_id=7)
+    assert stranger.welcome is not None
+    assert not stranger.welcome.counted
+    end = master.send(b"one")
+    stranger.receive()
+    stranger.ack()
+    master.settle()
+    assert master.told == [(end, PutStatus.SLAVE_NOT_AVAILABLE)]
+    assert state_of(tmp_path).slaves == {}
+    (event,) = master.events("slave_not_counted")
+    assert "not admitted: no broker 7" in str(event["why"])
+    liar = master.slave("203.0.113.9:6", node_id="ee", broker_id=7, promised=(1_000_000, "ee.1"))
+    assert liar.refused is not None
+    assert not master.ha.is_fenced
+    assert state_of(tmp_path).promised_epoch == master.epoch.number
+    foreign = master.slave("203.0.113.9:7", node_id="ff", cluster="other")
+    assert foreign.refused is not None
+    assert {node for node, _ in asked} == {"ee"}, "nothing is asked about nodes of other groups"
+
+    registered.add(("real", 1))
+    real = master.following("10.0.0.2:5", node_id="real")
+    assert real.welcome is not None
+    assert real.welcome.counted
+    second = master.send(b"two")
+    real.receive()
+    real.ack()
+    master.settle()
+    assert master.told[-1] == (second, OK)
+    assert state_of(tmp_path).slaves.keys() == {"real"}
+    assert stranger.transport.sends.is_cut, "it made room: a pair has one slave"
+    before = len(asked)
+    leave(master, real)
+    assert master.following("10.0.0.2:6", node_id="real").welcome is not None
+    assert len(asked) == before, "a slave that was counted is known"
+    master.close()
+
+
+def test_an_admitted_slave_is_counted_at_its_next_connection(tmp_path: Path) -> None:
+    """The name server was away when it came: it is sent to connect again, with the log that it has."""
+    master = Master(tmp_path)
+    answers = ["no name server has answered", ""]
+    master.ha.members.admit = lambda node_id, broker_id: answers.pop(0)
+    slave = master.following(node_id="new")
+    assert not slave.transport.sends.is_cut
+    master.clock.advance_ms(COUNT_AGAIN_NS // 1_000_000)
+    slave.ack()
+    master.settle()
+    assert slave.transport.sends.is_cut
+    again = master.following(node_id="new")
+    assert again.welcome is not None
+    assert again.welcome.counted
+    assert not answers
+    master.close()
+
+
+def test_a_crowd_of_node_ids_is_not_remembered_for_ever(tmp_path: Path) -> None:
+    """The admitted ids are bounded; after that many the question is repeated."""
+    master = Master(tmp_path)
+    asked: list[str] = []
+
+    def admit(node_id: str, broker_id: int) -> str:
+        asked.append(node_id)
+        return ""
+
+    members = master.ha.members
+    members.admit = admit
+    for number in range(ADMITTED_MAX + 1):
+        assert members.is_admitted(str(number), 1)
+    assert members.is_admitted(str(ADMITTED_MAX), 1)
+    assert len(asked) == ADMITTED_MAX + 1
+    assert members.is_admitted("0", 1)
+    assert len(asked) == ADMITTED_MAX + 2
+    master.close()

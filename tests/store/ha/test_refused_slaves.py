@@ -1,5 +1,6 @@
 """Connections that a master refuses or closes: strangers, silent ones, slaves of other groups or with other starts."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.connection import HANDSHAKE_MS
-from pocketmq.store.ha.service import PEERS_MAX
+from pocketmq.store.ha.crowd import HOST_STRANGERS_MAX, PEERS_MAX, makes_room
 from tests.store.ha.master import HEARTBEAT_MS, Master
 from tests.store.ha.transports import WINDOW_BYTES, ScriptedSlave, make_hello
 
@@ -116,21 +117,56 @@ def test_a_silent_stranger_is_sent_away_after_five_seconds(tmp_path: Path) -> No
     master.close()
 
 
-def test_a_crowd_of_strangers_is_bounded(tmp_path: Path) -> None:
-    """Connections above the limit are closed at once, logged once a second; a slave that follows is served."""
-    master = Master(tmp_path)
-    slave = master.following()
-    strangers = [ScriptedSlave(master.listener) for _ in range(2 * PEERS_MAX)]
+def test_a_crowd_of_strangers_is_bounded_and_keeps_no_slave_out(tmp_path: Path) -> None:
+    """The oldest without a hello makes room, logged once a second; a slave that follows is served, a new one comes."""
+    master = Master(tmp_path, total_replicas=3)
+    slave = master.following(node_id="n1")
+    strangers = [ScriptedSlave(master.listener, f"10.0.1.{number}:5") for number in range(2 * PEERS_MAX)]
     master.settle(2 * PEERS_MAX + 3)
     assert len(master.ha._peers) == PEERS_MAX
-    assert sum(stranger.transport.sends.is_cut for stranger in strangers) == PEERS_MAX + 1
+    assert [stranger.transport.sends.is_cut for stranger in strangers] == [True] * (PEERS_MAX + 1) + [False] * (
+        PEERS_MAX - 1
+    )
     assert len(master.refusals) == 1
+    other = master.following("10.0.0.3:5", node_id="n2")
+    assert len(master.ha._peers) == PEERS_MAX
     end = master.send(b"one")
-    slave.receive()
-    slave.ack()
+    for each in (slave, other):
+        each.receive()
+        each.ack()
     master.settle()
     assert master.told == [(end, OK)]
     master.close()
+
+
+@dataclass(slots=True)
+class Follower:
+    """A connection as ``makes_room`` sees it."""
+
+    number: int
+    peer: str = "10.0.0.1:5"
+    has_said_hello: bool = True
+
+
+def test_one_address_has_few_connections_without_a_hello(tmp_path: Path) -> None:
+    """Its oldest makes room for its next, and strangers elsewhere stay."""
+    master = Master(tmp_path)
+    elsewhere = ScriptedSlave(master.listener, "10.0.9.9:5")
+    strangers = [ScriptedSlave(master.listener, f"[::ffff:10.0.1.1]:{number}") for number in range(30)]
+    master.settle(40)
+    assert [stranger.transport.sends.is_cut for stranger in strangers].count(False) == HOST_STRANGERS_MAX
+    assert not strangers[-1].transport.sends.is_cut
+    assert not elsewhere.transport.sends.is_cut
+    master.close()
+
+
+def test_slaves_that_all_follow_make_no_room(tmp_path: Path) -> None:
+    """Only connections before their handshake do; a further one is closed."""
+    peers = [Follower(number) for number in range(PEERS_MAX)]
+    assert makes_room(peers, "10.0.0.9:1") is None
+    peers[7].has_said_hello = False
+    assert makes_room(peers, "10.0.0.9:1") is peers[7]
+    assert makes_room(peers[8:], "10.0.0.9:1") is None
 
 
 @pytest.mark.parametrize("offset", [-1, 1])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pocketmq.common.epochs import EPOCH_PROMISED_MAX, highest_allowed, next_promotion
 from pocketmq.common.errors import Cause
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.errors import DiskError
@@ -73,6 +74,18 @@ def test_a_slave_that_promised_a_higher_epoch_fences_the_master(tmp_path: Path) 
     master.close()
     with pytest.raises(HaFenced):
         Master(tmp_path, seed=2)
+
+
+def test_an_absurd_number_fences_no_further_than_a_promotion_goes(tmp_path: Path) -> None:
+    """Some number stays for the promotion that cures it, here of the node itself."""
+    master = Master(tmp_path)
+    master.following(node_id="one")
+    liar = master.slave("10.0.0.3:5000", node_id="one", promised=(EPOCH_PROMISED_MAX, "one.x"))
+    assert liar.refused is not None
+    assert master.ha.is_fenced
+    assert master.state.promised_epoch == highest_allowed(1)
+    assert master.state.promise(next_promotion(master.state.promised_epoch), master.state.new_owner())
+    master.close()
 
 
 def test_a_fence_that_cannot_be_written_still_ends_the_acknowledgements(tmp_path: Path) -> None:
