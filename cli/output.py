@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PROGRESS_AFTER_S: Final = 1.0
 """Work of less than a second needs no bar."""
 REDRAW_S: Final = 0.1
+_KEPT: Final = "\n\t"
+"""Control characters that an error may have: RocketMQ's texts have several lines."""
 
 
 def open_standard_files() -> None:
@@ -44,7 +46,7 @@ def open_standard_files() -> None:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> None:
     """Print rows: a drawn table on a terminal; in a pipe tab-separated lines with a header."""
     if sys.stdout.isatty():
-        draw_table(columns, rows, title)
+        draw_table(columns, [[_clean(value) for value in row] for row in rows], title)
         return
     print("\t".join(columns))
     for row in rows:
@@ -78,16 +80,16 @@ def print_progress(progress: object) -> None:
 def print_error(error: PocketMQError) -> None:
     """Print what happened, why and what to do, on standard error."""
     if not sys.stderr.isatty():
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error), keep=_KEPT)}", file=sys.stderr)
         return
     from rich.console import Console
     from rich.text import Text
 
-    text = Text.assemble(("error: ", "bold red"), (error.what, "bold"))
+    text = Text.assemble(("error: ", "bold red"), (printable(error.what, keep=_KEPT), "bold"))
     if error.why:
-        text.append(f"\n  why   {error.why}")
+        text.append(f"\n  why   {printable(error.why, keep=_KEPT)}")
     if error.hint:
-        text.append(f"\n  hint  {error.hint}", "cyan")
+        text.append(f"\n  hint  {printable(error.hint, keep=_KEPT)}", "cyan")
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
@@ -96,9 +98,15 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(char if char.isprintable() or char in keep else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
+def _clean(value: object) -> object:
+    if value is None or isinstance(value, int | float | TimeText):
+        return value
+    return printable(str(value), keep=_KEPT)
+
+
 def _plain(value: object) -> str:
     text = "" if value is None else str(value)
-    return text.replace("\t", " ").replace("\n", " ")
+    return printable(text.replace("\t", " ").replace("\n", " "))
 
 
 class ProgressBar:

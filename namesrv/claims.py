@@ -106,7 +106,7 @@ class Claims:
                 if self._routes.master_channel(name) is master:
                     self.drop(master, "it did not answer, and another broker claims its name")
                 self._judge(connection, request, claim)
-            elif life.status is None or life.has_promised(claim.epoch, claim.owner):
+            elif life.status is None or life.gives_way(claim.epoch, claim.owner):
                 self._judge(connection, request, claim)
             elif claim.node in life.status.followers and isinstance(candidate, Connection):
                 self._holders.ask(candidate, len(request.body), judge)

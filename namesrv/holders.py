@@ -40,10 +40,16 @@ class Life:
     status: HaStatusBody | None = None
 
     def has_promised(self, epoch: int, owner: str) -> bool:
-        """Return whether the holder gives way to ``owner``: it has promised this epoch, or a later one of the same
-        promotion."""
+        """Return whether the broker has promised ``owner`` this epoch, or a later one of the same promotion."""
         status = self.status
         return status is not None and status.promised_owner == owner and epoch <= status.promised_epoch
+
+    def gives_way(self, epoch: int, owner: str) -> bool:
+        """Return whether a master lets ``owner`` take its place. A master that leads has promised its own epoch to
+        itself: that is no reason to give way to another one that says so."""
+        status = self.status
+        is_own = status is not None and owner.startswith(f"{status.node_id}.")
+        return self.has_promised(epoch, owner) and (not is_own or (status is not None and status.is_fenced))
 
 
 GONE: Final = Life(False)

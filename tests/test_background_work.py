@@ -235,8 +235,10 @@ async def test_a_stop_ends_what_waits_for_its_restart(site: Site, monkeypatch: p
     assert all(task.done() for task in before)
 
 
-STARTS = ("create_task", "ensure_future", "Thread", "Timer", "ThreadPoolExecutor", "ProcessPoolExecutor", "TaskGroup")
-STARTS += ("run_in_executor", "to_thread", "start_new_thread", "run_coroutine_threadsafe")
+STARTS: tuple[str, ...] = (
+    *("create_task", "ensure_future", "TaskGroup", "run_coroutine_threadsafe", "run_in_executor", "to_thread"),
+    *("Thread", "Timer", "start_new_thread", "ThreadPoolExecutor", "ProcessPoolExecutor"),
+)
 SOURCES = Path(pocketmq.common.runner.__file__).resolve().parents[1]
 
 

@@ -35,7 +35,9 @@ NOTE_EVERY_NS: Final = 1_000_000_000
 COUNT_AGAIN_NS: Final = 3_000_000_000
 """How long a slave that could not be counted, because name servers did not answer, receives the log uncounted."""
 REPORT_EVERY_NS: Final = 1_000_000_000
-"""Refused connections beyond ``PEERS_MAX`` are logged at most this often."""
+"""Refused connections without a hello: at most ``REPORTS_MAX`` are logged in this time, one if they are a crowd."""
+REPORTS_MAX: Final = 8
+CROWDED: Final = f"more than {PEERS_MAX} connections"
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -84,6 +86,7 @@ class HaService:
         self._to_reap: deque[SlaveConnection] = deque()
         self._note_from_ns = 0
         self._report_from_ns = 0
+        self._reports_left = 0
         self._beyond = 0
         self._is_note_failing = False
         self._epoch: Epoch | None = None
@@ -226,7 +229,7 @@ class HaService:
             out.fail(MADE_ROOM)
         if is_full:
             transport.close()
-            self._report_refused(transport.peer)
+            self._report_refused(transport.peer, "this master was replaced" if self.is_fenced else CROWDED)
         else:
             connection.start()
 
@@ -234,15 +237,19 @@ class HaService:
         while self._to_reap:
             self._to_reap.popleft().stop()
 
-    def _report_refused(self, peer: str) -> None:
+    def _report_refused(self, peer: str, why: str, node_id: str = "") -> None:
+        """Log a refused connection; of strangers that come in a crowd a few each second, and how many there were."""
         self.refused += 1
         self._beyond += 1
         now_ns = self._clock.monotonic_ns()
         if now_ns >= self._report_from_ns:
-            self._report_from_ns = now_ns + REPORT_EVERY_NS
-            why = "this master was replaced" if self.is_fenced else f"more than {PEERS_MAX} connections"
-            self._log.warning("ha_connection_refused", peer=peer, why=why, connections=self._beyond)
-            self._beyond = 0
+            self._report_from_ns, self._reports_left = now_ns + REPORT_EVERY_NS, REPORTS_MAX
+        is_one_of_many = why == MADE_ROOM or not node_id
+        if is_one_of_many and self._reports_left <= 0:
+            return
+        self._reports_left -= REPORTS_MAX if why in (MADE_ROOM, CROWDED) else 1
+        self._log.warning("ha_connection_refused", peer=peer, node_id=node_id[:64], why=why, connections=self._beyond)
+        self._beyond = 0
 
     def _note(self, force: bool = False) -> None:
         """Record the followers and the confirmed offset, about once a second."""
@@ -456,13 +463,8 @@ class HaService:
         with self._lock:
             self._peers.discard(connection)
         self._to_reap.append(connection)
-        if refused and why == MADE_ROOM:
-            self._report_refused(connection.peer)
-        elif refused:
-            self.refused += 1
-            self._log.warning(
-                "ha_connection_refused", peer=connection.peer, node_id=connection.node_id, why=why, connections=1
-            )
+        if refused:
+            self._report_refused(connection.peer, why, connection.node_id)
         else:
             self._log.warning(
                 "slave_disconnected",

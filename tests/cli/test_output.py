@@ -29,6 +29,15 @@ def test_an_error_says_what_why_and_what_to_do(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "error: send refused: the queue is full (retry later)\n"
 
 
+def test_what_a_peer_sends_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of errors and tables, in a pipe as well: it may end on a terminal."""
+    print_error(PocketMQError("a\x1b[2J", why="b\x07\nc", hint="d\x9b1m"))
+    print_table(("topic",), [("e\x1b[2J",)])
+    out, err = capsys.readouterr()
+    assert err == "error: a\ufffd[2J: b\ufffd\nc (d\ufffd1m)\n"
+    assert out == "topic\ne\ufffd[2J\n"
+
+
 def test_a_bar_in_a_pipe_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     with ProgressBar("produce", 10) as bar:
         bar.advance(10)

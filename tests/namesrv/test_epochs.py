@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.epochs import MEMBERS_STEP, PROMOTION_STEP, next_members, next_promotion
@@ -334,11 +335,15 @@ async def test_no_claim_takes_the_place_of_a_master_that_lives(tmp_path: Path, f
     async with World(tmp_path) as world:
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        world.status = HaStatusBody(node_id="aa", promised_epoch=1, promised_owner="aa.1", role="SYNC_MASTER")
         for epoch, owner in ((1, "aa.1"), (2, "aa.2"), (PROMOTION_STEP, "ee.1")):
             refused = await of_stranger(world, epoch, owner=owner, force=force)
             assert refused.code == ResponseCode.NO_PERMISSION
         assert masters(world) == ["10.0.0.1:1"]
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        world.status = structs.replace(world.status, fenced_by_epoch=7, promised_epoch=8, promised_owner="aa.8")
+        granted = await of_stranger(world, 8, owner="aa.8", force=force)
+        assert granted.header.granted, "it was fenced, and is promoted again"
 
 
 async def test_a_master_on_a_half_open_connection_gives_way(tmp_path: Path) -> None:

@@ -132,6 +132,23 @@ async def test_a_broker_starts_without_its_name_server_and_registers_when_it_com
     assert await world.route(broker.config.broker_name) is not None
 
 
+async def test_a_broker_says_whether_a_name_server_has_accepted_it(world: World) -> None:
+    """Not when none listens, nor while another broker has its place; as soon as one has."""
+    address = world.namesrv.address
+    first = await world.broker("broker-x")
+    assert first.not_registered == {}
+    config = BrokerConfig(listen_port=0, namesrv_addr=f"{address};127.0.0.1:1", broker_name="broker-x")
+    second = BrokerApp(config, store_config(world.tmp_path / "second"), log=world.log)
+    await second.start()
+    world.stack.push_async_callback(second.stop)
+    assert second.not_registered.keys() == {address, "127.0.0.1:1"}
+    assert f"broker-x id 0 is {first.address}, which lives" in second.not_registered[address]
+    (event,) = [each for each in world.log.events if each["event"] == "not_registered_yet"]
+    assert event["name_servers"] == second.not_registered
+    await first.stop()
+    await eventually(lambda: not second.not_registered)
+
+
 async def test_several_brokers_and_name_servers_share_one_loop(world: World) -> None:
     """Two brokers at two name servers, all in one process."""
     first = world.namesrv

@@ -19,8 +19,8 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.ha import (
-    HaEpochRequestHeader,
     HaDemoteRequestHeader,
+    HaEpochRequestHeader,
     HaHoldRequestHeader,
     HaPromiseRequestHeader,
     HaPromoteRequestHeader,

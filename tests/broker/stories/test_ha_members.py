@@ -69,3 +69,17 @@ async def test_without_a_name_server_a_slave_is_not_counted_in_anothers_place(ha
     await eventually(lambda: any(each.is_in_sync for each in master.replication.node.status().slaves))
     assert await append_code(await harness.client(master)) == ResponseCode.SUCCESS
     assert new.replication.node.status().is_counted
+
+
+async def test_only_a_node_that_the_name_server_knows_is_a_member(ha: HaCluster, harness: Harness) -> None:
+    """The name server has the address, and the node there says its id: a stranger has neither."""
+    master, slave = await ha.pair()
+    registration = master._registration
+    assert registration is not None
+    node_id = slave.replication.node.state.node_id
+    assert await registration.is_member(node_id, 1) == ""
+    assert f"is node '{node_id}', not 'ee'" in await registration.is_member("ee", 1)
+    assert "no broker 7 of broker-a is registered" in await registration.is_member(node_id, 7)
+    address = ha.namesrv.address
+    await ha.namesrv.stop()
+    assert (await registration.is_member(node_id, 1)).startswith(f"{address}: ")

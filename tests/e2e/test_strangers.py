@@ -1,0 +1,186 @@
+"""A stranger attacks a name server and a replicated pair, real processes: the pair goes on, and memory stays bounded.
+
+Times are printed, never asserted: they belong to the machine.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.ha import HaPromiseRequestHeader, HaStatusBody
+from pocketmq.store.ha import wire
+from tests.e2e.nodes import BROKER_NAME, WAIT_S_MAX, CommandError, Group, Node, free_ports
+from tests.e2e.rounds import Life, Tally
+from tests.e2e.strangers import (
+    Bystander,
+    HaStrangers,
+    channel_to,
+    fills_the_routes,
+    invents_names,
+    memory_mib,
+    registration,
+    wants_the_name,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
+MEMORY_MIB_MAX = 450
+
+
+@asynccontextmanager
+async def a_pair(directory: Path) -> AsyncIterator[tuple[Life, Node, Node]]:
+    """Start a name server and a synchronous pair."""
+    port = free_ports(8)
+    group = Group(directory, "127.0.0.1", port)
+    for number in range(2):
+        group.add(f"n{number}", "127.0.0.1", port + 1 + 2 * number, port + 2 + 2 * number, ())
+    async with group:
+        life = Life(1, directory, group, None, Tally())
+        await life.begin()
+        master, slave = life.nodes
+        yield life, master, slave
+
+
+def outside(directory: Path) -> list[str]:
+    """Return what is beside the stores."""
+    known = {"n0", "n1", "namesrv", "namesrv.txt"}
+    return sorted(path.name for path in directory.iterdir() if path.name not in known)
+
+
+async def status_of(life: Life, node: Node) -> HaStatusBody:
+    status = await life.group.status(node)
+    assert status is not None
+    return status
+
+
+def no_task_died(*nodes: Node) -> None:
+    for node in nodes:
+        assert not node.events("task_failed"), node.events("task_failed")
+
+
+async def stops(process: asyncio.subprocess.Process, what: str) -> None:
+    begin = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(WAIT_S_MAX):
+        assert await process.wait() == 0
+    print(f"{what} stopped in {time.monotonic() - begin:.2f} s")
+
+
+async def test_no_request_to_the_name_server_takes_a_pair_out(tmp_path: Path) -> None:
+    """False registrations, claims, unregistrations and forgetting; then invented names and full tables."""
+    async with a_pair(tmp_path) as (life, master, slave), Bystander(life.group.namesrv) as bystander:
+        await bystander.sends(50)
+        before = await status_of(life, master), await status_of(life, slave)
+        codes = await wants_the_name(life.group.namesrv, *before)
+        assert 1000 not in codes[6:], "no claim was granted"
+        assert 0 not in codes[:6], "no registration, no unregistration"
+        print(f"after {len(codes)} requests for the name: {bystander.text()}")
+        print(f"{await invents_names(life.group.namesrv, 3_000)} invented names granted")
+        taken = await fills_the_routes(life.group.namesrv, 12, 40_000)
+        await bystander.sends(50)
+        name_server = life.group._name_server
+        assert name_server is not None
+        sizes = {"name server": name_server.pid}
+        sizes |= {node.name: node.process.pid for node in (master, slave) if node.process is not None}
+        memory = {name: memory_mib(pid) for name, pid in sizes.items()}
+        print(f"registrations (taken, refused) {taken}; MiB {memory}; bystander {bystander.text()}")
+        assert max(memory.values()) < MEMORY_MIB_MAX
+        assert set(bystander.statuses) == {"SEND_OK"}
+        after = await status_of(life, master)
+        assert (after.is_master, after.epoch, after.promised_epoch) == (True, before[0].epoch, before[0].promised_epoch)
+        fresh = life.group.add("n2", "127.0.0.1", master.port + 4, master.port + 5, ())
+        fresh.settings["broker.broker_name"] = "broker-b"
+        fresh.role, fresh.broker_id = "SYNC_MASTER", 0
+        await fresh.start()
+        no_task_died(master, slave)
+        await fresh.kill()
+        await stops(name_server, "the name server")
+        life.group._name_server = None
+    assert outside(tmp_path) == ["n2"]
+
+
+async def test_strangers_on_the_ha_port_change_nothing(tmp_path: Path) -> None:
+    """Silent ones keep no slave out; one that pretends gets no SEND_OK, no place in the file, and fences nobody."""
+    async with a_pair(tmp_path) as (life, master, slave):
+        before = await status_of(life, master)
+        async with Bystander(life.group.namesrv) as bystander:
+            with HaStrangers(master.ip, master.ha_port) as strangers:
+                await asyncio.to_thread(strangers.silent, 120)
+                await slave.kill()
+                await asyncio.to_thread(strangers.silent, 20)
+                await slave.start()
+                await life.in_sync()
+                await bystander.sends(20)
+                assert bystander.statuses["SEND_OK"]
+                epochs = [(row.number, row.owner, row.start_offset) for row in before.epochs]
+                liar = await asyncio.to_thread(strangers.pretends, "ee", epochs, promised=(1 << 52, "ee.1"))
+                assert isinstance(liar[0], wire.Refused)
+                await slave.kill()
+                for number in range(5):
+                    got = await asyncio.to_thread(strangers.pretends, f"e{number}")
+                    assert isinstance(got[0], wire.Refused) or not got[0].counted
+                bystander.statuses.clear()
+                await bystander.sends(5)
+                assert "SEND_OK" not in bystander.statuses, "no copy, no SEND_OK"
+                now = await status_of(life, master)
+                assert (now.is_master, now.epoch, now.promised_epoch) == (True, before.epoch, before.promised_epoch)
+                assert now.followers == before.followers
+                await slave.start()
+                await life.in_sync()
+                bystander.statuses.clear()
+                await bystander.sends(20)
+                assert set(bystander.statuses) <= {"SEND_OK", "SLAVE_NOT_AVAILABLE"}
+                assert bystander.statuses["SEND_OK"]
+            print(bystander.text())
+        no_task_died(master, slave)
+        assert master.process is not None
+        await stops(master.process, "the master")
+        master.process = None
+
+
+async def test_a_false_promise_is_cured_by_a_promotion(tmp_path: Path) -> None:
+    """The largest one is refused, one that is possible fences the master; the pair leads again without a loss."""
+    async with a_pair(tmp_path) as (life, master, slave):
+        async with channel_to(master.address) as channel:
+            for epoch, is_taken in ((1 << 52, False), (2_000_000, True)):
+                header = HaPromiseRequestHeader(BROKER_NAME, epoch, "ee.1", "127.0.0.1:9")
+                answer = await channel.request(RequestCode.HA_PROMISE, header, timeout_ms=5000)
+                assert (answer.code == 0 and answer.header.granted) is is_taken
+        await life.group.wait_for(master, lambda status: status.is_fenced, "the fence")
+        begin = time.monotonic()
+        done = await life.group.command("promote", BROKER_NAME, "--json")
+        print(f"cured in {time.monotonic() - begin:.1f} s: {done}")
+        node = next(each for each in (master, slave) if each.address == done["master"])
+        other = slave if node is master else master
+        await life.group.wait_for(node, lambda status: status.is_master, "the promotion")
+        if (await status_of(life, other)).is_fenced:
+            await life.group.command("demote", BROKER_NAME, "--at", other.address)
+        async with Bystander(life.group.namesrv) as bystander:
+            while not bystander.statuses["SEND_OK"]:
+                await bystander.sends(1)
+        no_task_died(master, slave)
+
+
+async def test_an_unused_name_is_forgotten(tmp_path: Path) -> None:
+    """The pair's own epoch stays while one of its brokers is registered."""
+    async with a_pair(tmp_path) as (life, master, slave):
+        assert await invents_names(life.group.namesrv, 2) == 2
+        await life.group.command("forget", "invented-1")
+        record = await life.group.ha.epoch_at(life.group.namesrv, "invented-1")
+        assert record is not None
+        assert record.epoch == 0
+        with pytest.raises(CommandError, match="broker-a is registered: its epoch is in use"):
+            await life.group.command("forget", BROKER_NAME)
+        async with channel_to(life.group.namesrv) as channel:
+            header, body = registration("illegal", "10.0.0.9:1", ["a\x1b[2J", "", "Legal"])
+            answer = await channel.request(RequestCode.REGISTER_BROKER, header, body, timeout_ms=5000)
+            assert answer.code == 0
+            listed = await channel.request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None, timeout_ms=5000)
+            assert b"Legal" in bytes(listed.body)
+            assert b"\\u001b" not in bytes(listed.body)
+        no_task_died(master, slave)
