@@ -21,10 +21,20 @@ MADE_ROOM: Final = "it sent no hello, and others want to connect"
 class Peer(Protocol):
     """A connection, as this module sees it."""
 
-    number: int
-    """Rises with each connection."""
-    peer: str
-    has_said_hello: bool
+    @property
+    def number(self) -> int:
+        """Rises with each connection."""
+        ...
+
+    @property
+    def peer(self) -> str:
+        """The other side's address, host:port."""
+        ...
+
+    @property
+    def has_said_hello(self) -> bool:
+        """Whether it speaks one of the two protocols."""
+        ...
 
 
 PeerT = TypeVar("PeerT", bound=Peer)

@@ -14,9 +14,11 @@ missing are too few to confirm one (``in_sync_replicas - 1``). One under ASYNC_M
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.common.epochs import highest_allowed
 from pocketmq.common.hashes import crc32
 from pocketmq.store.errors import StoreError
 from pocketmq.store.ha import wire
+from pocketmq.store.ha.crowd import PEERS_MAX, makes_room
 from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable, common_end
 from pocketmq.store.ha.handshake import MasterView, check_group
@@ -29,7 +31,6 @@ GRACE_MS: Final = 1000
 """Extra time for the other slaves after enough have answered."""
 HANDSHAKE_MS: Final = 5000
 FETCH_SILENCE_MS: Final = 5000
-PEERS_MAX: Final = 16
 _NS_PER_MS: Final = 1_000_000
 
 
@@ -40,13 +41,24 @@ class HaRecoveryNeeded(StoreError):
 class _Peer:
     """One connection during a recovery."""
 
-    def __init__(self, transport: Transport, now_ns: int) -> None:
+    def __init__(self, transport: Transport, number: int, now_ns: int) -> None:
         self.transport = transport
+        self.number = number
         self.since_ns = now_ns
         self.first = bytearray()
         self.decoder = wire.FrameDecoder(frozenset({wire.HELLO}))
         self.hello: Hello | None = None
         self.epochs = EpochTable()
+
+    @property
+    def peer(self) -> str:
+        """See ``crowd.Peer``."""
+        return self.transport.peer
+
+    @property
+    def has_said_hello(self) -> bool:
+        """See ``crowd.Peer``."""
+        return self.hello is not None
 
     def receive_hello(self) -> bool:
         """Take received bytes; return whether HELLO is complete. Raises ``HaProtocolError``, ``TransportError``."""
@@ -92,6 +104,7 @@ class _Recovery:
         self.end_offset = self.store.log.appended_offset
         self.epochs = self.state.epochs.cut(self.end_offset)
         self.peers: list[_Peer] = []
+        self.accepted = 0
         self.answers: dict[str, _Peer] = {}
         self.higher = (0, "")
 
@@ -110,12 +123,22 @@ class _Recovery:
                 return
             transport = self.listener.accept(ACCEPT_MS)
             if transport is not None:
-                if len(self.peers) >= PEERS_MAX:
-                    transport.close()
-                else:
-                    self.peers.append(_Peer(transport, now_ns))
+                self._accept(transport, now_ns)
             for peer in [peer for peer in self.peers if peer.hello is None]:
                 self._hear(peer, now_ns)
+
+    def _accept(self, transport: Transport, now_ns: int) -> None:
+        out = makes_room(self.peers, transport.peer)
+        if out is None and len(self.peers) >= PEERS_MAX:  # all have said hello: those that the master does not know go
+            strangers = (peer for peer in self.peers if peer.hello and peer.hello.node_id not in self.known)
+            out = next(strangers, None)
+        if out is not None:
+            self._drop(out)
+        elif len(self.peers) >= PEERS_MAX:
+            transport.close()
+            return
+        self.accepted += 1
+        self.peers.append(_Peer(transport, self.accepted, now_ns))
 
     def _hear(self, peer: _Peer, now_ns: int) -> None:
         try:
@@ -165,8 +188,10 @@ class _Recovery:
             self._drop(peer)
             return
         number, owner = hello.promised
-        if owner and self.state.may_follow(number, owner) and not self.state.is_own(owner):
-            self.higher = (number, owner)
+        is_known = hello.node_id in self.known  # the word and the bytes of other nodes count for nothing
+        if is_known and owner and self.state.may_follow(number, owner) and not self.state.is_own(owner):
+            # Not further than a promotion goes: a false number near the end of the range would leave none.
+            self.higher = (min(number, highest_allowed(self.state.highest_known)), owner)
             return
         welcome = Welcome(
             epochs=self.epochs.to_rows(),
@@ -182,13 +207,13 @@ class _Recovery:
             segment_bytes=log.segment_bytes,
         )
         _send(peer.transport, wire.encode_welcome(welcome))
-        if hello.node_id in self.known:
+        if is_known:
             self.answers[hello.node_id] = peer
         self.log.info(
             "recovery_slave_answered",
             peer=peer.transport.peer,
             node_id=hello.node_id,
-            is_known=hello.node_id in self.known,
+            is_known=is_known,
             slave_end=hello.end_offset,
             end_offset=self.end_offset,
             epoch=last.number if last is not None else 0,
@@ -196,7 +221,7 @@ class _Recovery:
 
     def fetch(self) -> None:
         """Append the bytes that answering slaves have beyond this log's end, the most advanced slave first."""
-        peers = [peer for peer in self.peers if peer.hello is not None and self._has_more(peer.hello, peer.epochs)]
+        peers = [peer for peer in self.answers.values() if peer.hello and self._has_more(peer.hello, peer.epochs)]
         peers.sort(key=lambda peer: (peer.epochs.last_number, peer.hello.end_offset if peer.hello else 0), reverse=True)
         for peer in peers:
             assert peer.hello is not None

@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 
 from pocketmq.common.clock import ManualClock
-from pocketmq.common.epochs import next_promotion
+from pocketmq.common.epochs import highest_allowed, next_promotion
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha import wire
-from pocketmq.store.ha.recover import HaRecoveryNeeded
+from pocketmq.store.ha.crowd import PEERS_MAX
+from pocketmq.store.ha.environment import HaEnvironment
+from pocketmq.store.ha.recover import HaRecoveryNeeded, _Recovery
 from pocketmq.store.ha.state import HaFenced
+from tests.store.ha.master import Master
 from tests.store.ha.nodes import Network, Node, drive, follow, is_prefix, texts_of
+from tests.store.ha.transports import MemoryListener, ScriptedSlave
 from tests.store.log_fakes import SEGMENT_BYTES
 
 
@@ -230,3 +234,38 @@ def test_strangers_do_not_count_as_slaves(tmp_path: Path) -> None:
     assert len(group.master.events("ha_connection_refused")) == 2
     [answer] = group.master.events("recovery_slave_answered")
     assert answer["is_known"] is False
+
+
+def test_strangers_keep_no_slave_out_and_their_word_and_bytes_count_for_nothing(tmp_path: Path) -> None:
+    """While the master asks: silent ones make room, as do those that it does not know. The word of a slave counts, up
+    to two promotions ahead."""
+    master = Master(tmp_path)
+    master.following(node_id="known")
+    environment = HaEnvironment(master.store, master.state, "C", "b", master.clock, master.runner, master.log)
+    recovery = _Recovery(environment, MemoryListener())
+    listener = MemoryListener()
+
+    def connect(number: int, **hello: object) -> ScriptedSlave:
+        slave = ScriptedSlave(listener, f"10.0.{number}.1:5")
+        if hello:
+            slave.hello(**hello)
+        transport = listener.accept(0)
+        assert transport is not None
+        recovery._accept(transport, master.clock.monotonic_ns())
+        if hello:
+            recovery._hear(recovery.peers[-1], master.clock.monotonic_ns())
+        return slave
+
+    for number in range(2 * PEERS_MAX):
+        connect(number)
+    for number in range(2 * PEERS_MAX):
+        connect(100 + number, node_id=f"e{number}", end_offset=1 << 40, promised=(1 << 52, "e.1"))
+    assert len(recovery.peers) == PEERS_MAX
+    assert recovery.answers == {}
+    assert recovery.higher == (0, "")
+    connect(200, node_id="known")
+    assert recovery.answers.keys() == {"known"}
+    connect(201, node_id="known", promised=(1 << 52, "known.1"))
+    assert recovery.higher == (highest_allowed(master.epoch.number), "known.1")
+    recovery.close()
+    master.close()
