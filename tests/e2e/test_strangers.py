@@ -15,6 +15,8 @@ import pytest
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.ha import HaPromiseRequestHeader, HaStatusBody
 from pocketmq.store.ha import wire
+from tests.broker.conftest import eventually
+from tests.e2e.false_master import FalseMaster
 from tests.e2e.nodes import BROKER_NAME, WAIT_S_MAX, CommandError, Group, Node, free_ports
 from tests.e2e.rounds import Life, Tally
 from tests.e2e.strangers import (
@@ -120,13 +122,18 @@ async def test_strangers_on_the_ha_port_change_nothing(tmp_path: Path) -> None:
                 epochs = [(row.number, row.owner, row.start_offset) for row in before.epochs]
                 liar = await asyncio.to_thread(strangers.pretends, "ee", epochs, promised=(1 << 52, "ee.1"))
                 assert isinstance(liar[0], wire.Refused)
-                await slave.kill()
                 bystander.statuses.clear()
                 bystander.times_ms.clear()
-                for number in range(300):
+                for number in range(500):
                     got = await asyncio.to_thread(strangers.pretends, f"e{number}")
                     assert isinstance(got[0], wire.Refused) or not got[0].counted
-                print(f"while 300 pretend to be slaves: {bystander.text()}")
+                print(f"while 500 pretend to be slaves: {bystander.text()}")
+                assert set(bystander.statuses) == {"SEND_OK"}
+                await slave.kill()
+                for number in range(5):
+                    got = await asyncio.to_thread(strangers.pretends, f"f{number}")
+                    assert isinstance(got[0], wire.Refused) or not got[0].counted
+                bystander.statuses.clear()
                 await bystander.sends(5)
                 assert "SEND_OK" not in bystander.statuses, "no copy, no SEND_OK"
                 now = await status_of(life, master)
@@ -166,6 +173,36 @@ async def test_a_false_promise_is_cured_by_a_promotion(tmp_path: Path) -> None:
             while not bystander.statuses["SEND_OK"]:
                 await bystander.sends(1)
         no_task_died(master, slave)
+
+
+async def test_a_false_master_reaches_nothing_outside_its_slaves_store(tmp_path: Path) -> None:
+    """It takes the name while the master is away, streams nothing, and serves tables full of paths. The slave skips and
+    reports them, its threads live, and the pair is in sync again once the master is back."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_bytes(b"precious")
+    async with a_pair(tmp_path) as (life, master, slave):
+        before = await status_of(life, master)
+        await master.kill()
+        async with FalseMaster(life.group.namesrv, before, victim) as false:
+            tables = (
+                *(RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET),
+                *(RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
+            )
+            # the slave asks for the second time: it has gone through all that it got at first
+            await eventually(lambda: min(false.asked.count(code) for code in tables) >= 1)
+            rounds = false.asked.count(RequestCode.HA_STATUS)
+            await eventually(lambda: false.asked.count(RequestCode.HA_STATUS) >= rounds + 3)
+        assert (victim / "file").read_bytes() == b"precious"
+        queues = slave.store / "consumequeue"
+        assert not queues.exists() or all(path.name.isprintable() for path in queues.iterdir())
+        skipped = [each for each in slave.events("master_entry_skipped") if "table" in each]
+        assert {"topics", "deletedTopics"} <= {each["table"] for each in skipped}  # a second logs ten at most
+        no_task_died(slave)
+        await master.start()
+        await life.in_sync()
+        no_task_died(master, slave)
+    assert outside(tmp_path) == ["victim"]
 
 
 async def test_an_unused_name_is_forgotten(tmp_path: Path) -> None:
