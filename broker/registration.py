@@ -191,6 +191,7 @@ class Registration:
                     for server in self._servers:
                         await server.tried.wait()
                     while self.refusals:
+                        self._accepted.clear()
                         await self._accepted.wait()
             except TimeoutError:
                 pass

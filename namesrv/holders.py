@@ -21,6 +21,8 @@ from pocketmq.remoting.server import Connection
 
 WAITING_MAX: Final = 64
 """Requests that wait for answers of holders; more are refused at once."""
+HOLDER_WAITING_MAX: Final = 8
+"""Of them for one holder."""
 WAITING_BYTES_MAX: Final = 32 << 20
 """Bytes of their bodies."""
 
@@ -78,11 +80,13 @@ class Holders:
 
         Raises ``HolderBusy``; then ``done`` is not called.
         """
-        if self._waiting >= WAITING_MAX or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
+        question = self._questions.get(holder)
+        of_holder = 0 if question is None else len(question.waiting)
+        is_full = self._waiting >= WAITING_MAX or of_holder >= HOLDER_WAITING_MAX
+        if is_full or self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
             raise HolderBusy("not decided yet", why=f"{self._waiting} requests wait for answers of brokers")
         self._waiting += 1
         self._waiting_bytes += size_bytes
-        question = self._questions.get(holder)
         if question is not None:
             question.waiting.append((done, size_bytes))
             return

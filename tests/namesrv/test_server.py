@@ -14,7 +14,7 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import NullLog
 from pocketmq.common.logs import CapturedLog
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.namesrv.holders import WAITING_MAX
+from pocketmq.namesrv.holders import HOLDER_WAITING_MAX
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
@@ -285,8 +285,8 @@ async def test_a_broker_that_does_not_answer_gives_way(world: World) -> None:
     rivals = Rivals(world)
     rivals.answers = False
     assert (await rivals.register(rivals.first, "1:1")).code == ResponseCode.SUCCESS
-    answers = await asyncio.gather(*(rivals.register(rivals.second, "2:2") for _ in range(WAITING_MAX + 9)))
-    assert [answer.code for answer in answers].count(ResponseCode.SUCCESS) == WAITING_MAX
+    answers = await asyncio.gather(*(rivals.register(rivals.second, "2:2") for _ in range(HOLDER_WAITING_MAX + 9)))
+    assert [answer.code for answer in answers].count(ResponseCode.SUCCESS) == HOLDER_WAITING_MAX
     assert rivals.master() == "2:2"
     await eventually(lambda: rivals.closed)
     rivals.answers = True
