@@ -163,8 +163,14 @@ class HaNode:
                 why=f"epoch {epoch} is beyond {allowed}; {self.highest_known} is the newest that this broker knows",
                 hint="use pocketmq ha promote, which chooses the number",
             )
-        leads_alone = not self.role.is_slave and self._fenced_by is None and not self.has_followers
-        if leads_alone and epoch and not state.is_own(owner):
+        leads = not self.role.is_slave and self._fenced_by is None
+        if leads and self.has_followers and not state.is_own(owner) and owner.partition(".")[0] not in state.slaves:
+            raise PromiseRefused(
+                "promise refused",
+                why=f"{owner[:64]!a} is no slave that this master has counted",
+                hint=f"to make another broker the master all the same: pocketmq ha demote {name} --force, then promote",
+            )
+        if leads and not self.has_followers and epoch and not state.is_own(owner):
             raise PromiseRefused(
                 "promise refused",
                 why=f"{name} runs without replicas: no slave has followed this broker, so none can take its place",

@@ -153,11 +153,17 @@ async def test_strangers_on_the_ha_port_change_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_false_promise_is_cured_by_a_promotion(tmp_path: Path) -> None:
-    """The largest one is refused, one that is possible fences the master; the pair leads again without a loss."""
+    """The largest one is refused, and one to a node that is no slave of the master. One that is possible fences it; the
+    pair leads again without a loss."""
     async with a_pair(tmp_path) as (life, master, slave):
+        known = (await status_of(life, slave)).node_id
         async with channel_to(master.address) as channel:
-            for epoch, is_taken in ((1 << 52, False), (2_000_000, True)):
-                header = HaPromiseRequestHeader(BROKER_NAME, epoch, "ee.1", "127.0.0.1:9")
+            for epoch, asking, is_taken in (
+                (1 << 52, known, False),
+                (2_000_000, "ee", False),
+                (2_000_000, known, True),
+            ):
+                header = HaPromiseRequestHeader(BROKER_NAME, epoch, f"{asking}.1", "127.0.0.1:9")
                 answer = await channel.request(RequestCode.HA_PROMISE, header, timeout_ms=5000)
                 assert (answer.code == 0 and answer.header.granted) is is_taken
         await life.group.wait_for(master, lambda status: status.is_fenced, "the fence")

@@ -236,6 +236,18 @@ async def test_the_name_server_fences_a_master_that_did_not_hear(ha: HaCluster, 
     await eventually(lambda: ha.route() == {"0": slave.address})
 
 
+async def test_a_master_promises_nothing_to_a_node_that_is_no_slave_of_it(ha: HaCluster, harness: Harness) -> None:
+    """It leads on; its slave's node id is taken."""
+    master, slave = await ha.pair()
+    client = await harness.client(master)
+    with pytest.raises(AssertionError, match="is no slave that this master has counted"):
+        await ask_promise(client, PROMOTION_STEP, "ee.1", "127.0.0.1:9")
+    assert master.replication.node.fenced_by is None
+    assert await append_code(client) == ResponseCode.SUCCESS
+    node_id = slave.replication.node.state.node_id
+    assert (await ask_promise(client, PROMOTION_STEP, f"{node_id}.1", slave.address)).granted
+
+
 @pytest.mark.slow
 async def test_what_only_the_old_master_has_is_cut_and_kept_aside(ha: HaCluster, harness: Harness) -> None:
     """Asynchronous: it stored alone, a slave was promoted meanwhile, it follows. The new master's log is untouched."""
