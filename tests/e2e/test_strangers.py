@@ -6,12 +6,13 @@ Times are printed, never asserted: they belong to the machine.
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.ha import HaPromiseRequestHeader, HaStatusBody
 from pocketmq.store.ha import wire
@@ -209,6 +210,46 @@ async def test_a_false_master_reaches_nothing_outside_its_slaves_store(tmp_path:
         await life.in_sync()
         no_task_died(master, slave)
     assert outside(tmp_path) == ["victim"]
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
+async def test_a_broker_that_stands_still_gives_way_and_finds_out_when_it_goes_on(tmp_path: Path, role: str) -> None:
+    """A plain broker whose host hangs, with its connection still open; the same name starts elsewhere, plain or as the
+    master of a pair. The first one returns when the other is gone, unless that one has an epoch."""
+    port = free_ports(8)
+    group = Group(tmp_path, "127.0.0.1", port)
+    first, second = (
+        group.add(f"n{number}", "127.0.0.1", port + 1 + 2 * number, port + 2 + 2 * number, ()) for number in (0, 1)
+    )
+    first.role, second.role = "ASYNC_MASTER", role
+    first.broker_id = second.broker_id = 0
+    second.settings["broker.register_broker_timeout_mills"] = 6000
+
+    async def master() -> str:
+        known = (await admin.cluster_info()).broker_addr_table.get(BROKER_NAME)
+        return "" if known is None else known.broker_addrs.get("0", "")
+
+    async with group, Admin(group.namesrv) as admin:
+        await first.start()
+        assert await master() == first.address
+        first.freeze()
+        await second.start()
+        begin = time.monotonic()
+        await eventually(lambda: master_is(master, second))
+        print(f"replaced {time.monotonic() - begin:.1f} s after the ready line")
+        first.thaw()
+        await eventually(lambda: [each for each in first.events("register_failed") if "lives" in each["error"]])
+        assert await master() == second.address
+        await second.kill()
+        if role == "ASYNC_MASTER":
+            await eventually(lambda: master_is(master, first))
+        else:
+            await eventually(lambda: "epoch 1 of" in first.events("register_failed")[-1]["error"])
+        no_task_died(first, second)
+
+
+async def master_is(master: Callable[[], Awaitable[str]], node: Node) -> bool:
+    return await master() == node.address
 
 
 async def test_an_unused_name_is_forgotten(tmp_path: Path) -> None:
