@@ -101,7 +101,7 @@ def printable(text: str, keep: str = "") -> str:
 def _clean(value: object) -> object:
     if value is None or isinstance(value, int | float | TimeText):
         return value
-    return printable(str(value), keep=_KEPT)
+    return str(value)
 
 
 def _plain(value: object) -> str:
