@@ -14,7 +14,7 @@ from functools import partial
 from pocketmq.broker.assembly.build import Running, build
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
-from pocketmq.broker.config import MASTER_ID, BrokerConfig
+from pocketmq.broker.config import MASTER_ID, VIP_PORT_STEP, BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
@@ -40,6 +40,7 @@ from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadRunner
+from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
@@ -285,6 +286,7 @@ class BrokerApp:
             Cause.CONNECTION_LIMIT.value, 0, "too many connections: closed at once", lambda: server.refused_count
         )
         try:
+            await self._open_vip_channel(server)
             observation.bind(required=self._metrics_required)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
@@ -321,6 +323,25 @@ class BrokerApp:
         replication.start()
         _warn_of_small_pool(self._role.store_config, self._log)
         self._log.info("broker_started", broker=self.config.broker_name, address=self.address, topics=len(self.topics))
+
+    async def _open_vip_channel(self, server: RemotingServer) -> None:
+        """Listen at RocketMQ's VIP port too. Raise ``AddressInUse`` or ``BindFailed`` only if the setting is ON."""
+        config = self.config
+        if not config.vip_channel_wanted:
+            return
+        port = server.port - VIP_PORT_STEP
+        try:
+            await server.listen_also(config.bind_address, port)
+        except (AddressInUse, BindFailed) as error:
+            if config.vip_channel == "ON":
+                raise
+            self._log.warning(
+                "vip_channel_not_open",
+                port=port,
+                why=error.why,
+                consequence="Java clients up to 4.4 send there unless they call setVipChannelEnabled(false)",
+                hint="free that port, or set broker.vip_channel=OFF if no such client is used",
+            )
 
     async def _stop(self) -> None:
         running, server, admission = self._running, self._server, self._admission

@@ -5,6 +5,7 @@ Lives here: ``BrokerConfig`` and its validation.
 
 import re
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import ClassVar, Final
 
 import msgspec
@@ -17,6 +18,9 @@ MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
 INT_MAX: Final = (1 << 31) - 1
 """Largest count or time: RocketMQ's are Java ints."""
+VIP_PORT_STEP: Final = 2
+"""The VIP channel listens that far below the listen port (RocketMQ ``MixAll.brokerVIPChannel``)."""
+VIP_CHANNEL: Final = ("OFF", "LOOPBACK", "ON")
 RELEASE_LOCKS: Final = ("OFF", "OWN", "ALL")
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,]+):(\d{1,5})")
@@ -52,6 +56,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Address to listen on; 0.0.0.0 listens on all of them (then set ``broker_ip1``)."""
     listen_port: int = 10911
     """Port for clients; 0 lets the system choose one."""
+    vip_channel: str = "LOOPBACK"
+    """Ours: a second listener at ``listen_port`` - 2, RocketMQ's VIP channel, where Java clients up to 4.4 send by
+    default. ``LOOPBACK``: where ``bind_address`` is a loopback address, ``listen_port`` is not 0 and the port is free;
+    ``ON``: always, and a port in use stops the start; ``OFF``: never."""
     broker_ip1: str = ""
     """The advertised address; empty: ``bind_address``."""
     namesrv_addr: str = ""
@@ -214,6 +222,16 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ConfigError("bad setting", why=f"broker.{name} has more than {NAME_LENGTH_MAX} characters")
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"broker.listen_port={self.listen_port} is no port")
+        if self.vip_channel not in VIP_CHANNEL:
+            raise ConfigError(
+                "bad setting", why=f"broker.vip_channel={self.vip_channel!r}", hint=", ".join(VIP_CHANNEL)
+            )
+        if self.vip_channel == "ON" and 0 < self.listen_port <= VIP_PORT_STEP:
+            raise ConfigError(
+                "bad setting",
+                why=f"broker.listen_port={self.listen_port} has no port {VIP_PORT_STEP} below it for the VIP channel",
+                hint="choose another port, or broker.vip_channel=OFF",
+            )
         if self.broker_id < 0:
             raise ConfigError("bad setting", why=f"broker.broker_id={self.broker_id} is negative", hint="0 is a master")
         for name in ("send_message_thread_pool_nums", "pull_message_thread_pool_nums"):
@@ -247,6 +265,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             )
         self.name_servers()
 
+    @property
+    def vip_channel_wanted(self) -> bool:
+        """Whether this broker listens at its VIP port, if that is free."""
+        if self.vip_channel != "LOOPBACK":
+            return self.vip_channel == "ON"
+        return self.listen_port > VIP_PORT_STEP and _is_loopback(self.bind_address)
+
     def name_servers(self) -> list[str]:
         """Return the addresses in ``namesrv_addr``; raise ``ConfigError`` for an invalid one."""
         addresses = [each.strip() for each in re.split("[;,]", self.namesrv_addr) if each.strip()]
@@ -259,3 +284,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                     hint="write host:port;host:port",
                 )
         return addresses
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

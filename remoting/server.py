@@ -26,7 +26,8 @@ __all__ = ["Connection", "RemotingServer", "RequestHandler", "ServerConfig"]
 
 
 class RemotingServer:
-    """One listening port. Use from the thread of the loop it was started in.
+    """One listening port, or several with the same handler and limits. Use from the thread of the loop it was started
+    in.
 
     After ``start`` it accepts connections and ``port`` is known; after ``stop`` no connection is left and no timer
     runs.
@@ -77,7 +78,7 @@ class RemotingServer:
         """Connections closed at once because there were too many."""
         self.loop: asyncio.AbstractEventLoop
         self._refused_logged = 0
-        self._server: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
         self._expire_timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._emptied: asyncio.Event | None = None
@@ -85,11 +86,21 @@ class RemotingServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one. Raise ``AddressInUse`` or ``BindFailed``."""
-        assert self._server is None
+        assert not self._listeners
         self.loop = asyncio.get_running_loop()
         self._stopping = False
+        self.port = await self._listen(host, port)
+        self._arm()
+
+    async def listen_also(self, host: str, port: int) -> None:
+        """Accept connections at a second port until ``stop``; the same limits count for both. Raise as ``start``."""
+        assert self._listeners, "start first"
+        assert not self._stopping
+        await self._listen(host, port)
+
+    async def _listen(self, host: str, port: int) -> int:
         try:
-            self._server = await self.loop.create_server(
+            listener = await self.loop.create_server(
                 lambda: Connection(self), host, port, backlog=self.config.listen_backlog
             )
         except OSError as error:
@@ -102,16 +113,17 @@ class RemotingServer:
             raise BindFailed(
                 f"cannot listen on {host}:{port}", why=error.strerror or str(error), hint="check host and port"
             ) from error
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._arm()
+        self._listeners.append(listener)
+        bound: int = listener.sockets[0].getsockname()[1]
+        return bound
 
     async def stop(self, grace_ms: int = 1_000) -> None:
         """Stop accepting and reading, write the waiting answers for at most ``grace_ms``, then close everything."""
-        server = self._server
-        if server is None:
+        if not self._listeners:
             return
         self._stopping = True
-        server.close()
+        for listener in self._listeners:
+            listener.close()
         if self._expire_timer is not None:
             self._expire_timer.cancel()
             self._expire_timer = None
@@ -130,8 +142,9 @@ class RemotingServer:
         while self.connections:
             self._emptied.clear()
             await self._emptied.wait()
-        await server.wait_closed()
-        self._server = None
+        for listener in self._listeners:
+            await listener.wait_closed()
+        self._listeners.clear()
 
     # ---- what a connection calls -----------------------------------------------------------------------------------
 

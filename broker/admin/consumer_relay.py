@@ -87,9 +87,9 @@ class ConsumerRelay:
         def done(result: Response | PocketMQError) -> None:
             if isinstance(result, PocketMQError):
                 text = f"consumer <{group[:128]}> <{client.client_id}> timeout: {result}"
-                _respond(task, encode_answer(task.request, ResponseCode.CONSUME_MSG_TIMEOUT, remark=text))
+                respond(task, encode_answer(task.request, ResponseCode.CONSUME_MSG_TIMEOUT, remark=text))
             else:
-                _respond(task, encode_answer(task.request, result.code, remark=result.remark, body=result.body))
+                respond(task, encode_answer(task.request, result.code, remark=result.remark, body=result.body))
 
         client.connection.request_nowait(task.request.code, header, body, timeout_ms=RELAY_TIMEOUT_MS, done=done)
 
@@ -123,7 +123,7 @@ def _ask_all(task: Task, members: list[ClientInfo[Connection]], header: Header) 
             except PocketMQError:  # an undecodable answer is left out as well
                 pass
         if waiting == 0:
-            _respond(task, encode_answer(task.request, body=ConsumerStatusBody(consumer_table=table).encode()))
+            respond(task, encode_answer(task.request, body=ConsumerStatusBody(consumer_table=table).encode()))
 
     for client in members:
         client.connection.request_nowait(
@@ -134,6 +134,7 @@ def _ask_all(task: Task, members: list[ClientInfo[Connection]], header: Header) 
         )
 
 
-def _respond(task: Task, buffers: Buffers) -> None:
+def respond(task: Task, buffers: Buffers) -> None:
+    """Answer a task that a handler took over. Loop thread."""
     if not task.connection.closed and not task.request.oneway:
         task.connection.respond(buffers)

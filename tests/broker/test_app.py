@@ -1,6 +1,7 @@
 """The broker as a whole: start, stop, faults and overload."""
 
 import asyncio
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from pocketmq.broker.app import BrokerApp
-from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.config import VIP_PORT_STEP, BrokerConfig
 from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.errors import ConfigError, CorruptRecord, PocketMQError
 from pocketmq.common.logs import CapturedLog
@@ -106,6 +107,71 @@ async def test_a_port_in_use_and_a_store_in_use_are_typed_errors(
     await eventually(lambda: threading.active_count() <= threads)
     client = await harness.client(broker)
     await client.put(b"alive")
+
+
+async def test_the_vip_channel_is_served_like_the_port(harness: Harness) -> None:
+    """RocketMQ's Java clients up to 4.4 send to the port two below; it ends with the broker."""
+    app = await with_vip_channel(harness)
+    client = await harness.client(app)
+    vip_address = f"127.0.0.1:{app.port - VIP_PORT_STEP}"
+    vip = await Client(client.pool, vip_address).connect()
+    assert (await vip.send(topic="T", body=b"by the VIP channel")).code == 0
+    assert await client.pull_bodies() == [b"by the VIP channel"]
+    await app.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", int(vip_address.rpartition(":")[2])), 5).close()
+
+
+async def with_vip_channel(harness: Harness) -> BrokerApp:
+    """Start a broker on a free port whose VIP port is free as well."""
+    for _ in range(50):
+        try:
+            return await harness.broker(vip_channel="ON")
+        except AddressInUse:
+            continue
+    raise AssertionError("no two free ports")
+
+
+async def test_a_vip_port_in_use(harness: Harness) -> None:
+    """By default the broker serves without it and says so; where the operator wants it, it does not start."""
+    first = await with_vip_channel(harness)
+    port = first.port
+    await first.stop()
+    with socket.create_server(("127.0.0.1", port - VIP_PORT_STEP)):
+        with pytest.raises(AddressInUse, match=str(port - VIP_PORT_STEP)):
+            await harness.broker(vip_channel="ON", listen_port=port)
+        app = await harness.broker(listen_port=port)
+        client = await harness.client(app)
+        await client.put(b"served")
+    [event] = [each for each in harness.log.events if each["event"] == "vip_channel_not_open"]
+    assert event["port"] == port - VIP_PORT_STEP
+
+
+@pytest.mark.parametrize(
+    ("setting", "bind_address", "port", "wanted"),
+    [
+        ("LOOPBACK", "127.0.0.1", 10911, True),
+        ("LOOPBACK", "localhost", 10911, True),
+        ("LOOPBACK", "::1", 10911, True),
+        ("LOOPBACK", "127.0.0.1", 0, False),
+        ("LOOPBACK", "0.0.0.0", 10911, False),
+        ("LOOPBACK", "10.0.0.1", 10911, False),
+        ("ON", "0.0.0.0", 10911, True),
+        ("OFF", "127.0.0.1", 10911, False),
+    ],
+)
+def test_who_opens_a_vip_channel(setting: str, bind_address: str, port: int, wanted: bool) -> None:
+    """Beyond loopback only a setting opens a second port; a port that the system chose has a neighbour by chance."""
+    config = BrokerConfig(vip_channel=setting, bind_address=bind_address, listen_port=port)
+    assert config.vip_channel_wanted is wanted
+
+
+def test_bad_vip_settings() -> None:
+    """The error names the setting."""
+    with pytest.raises(ConfigError, match=r"broker\.vip_channel='YES'.*OFF, LOOPBACK, ON"):
+        BrokerConfig(vip_channel="YES")
+    with pytest.raises(ConfigError, match=r"broker\.listen_port=2 has no port 2 below"):
+        BrokerConfig(vip_channel="ON", listen_port=2)
 
 
 async def test_a_damaged_topics_file_stops_the_start(harness: Harness, tmp_path: Path) -> None:
