@@ -319,6 +319,7 @@ class BrokerApp:
             self.supervisor,
         )
         await registration.start()
+        running.assignments.route = registration.route
         replication.ask(registration)
         replication.start()
         _warn_of_small_pool(self._role.store_config, self._log)

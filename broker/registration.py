@@ -34,9 +34,11 @@ from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaEpochResponseH
 from pocketmq.remoting.protocol.namesrv import (
     BrokerIdentityRequestHeader,
     ClusterInfo,
+    GetRouteInfoRequestHeader,
     QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
+    TopicRouteData,
 )
 
 TOPICS_PER_REQUEST: Final = 10_000
@@ -54,6 +56,8 @@ IS_MEMBER_MS: Final = 1500
 STOP_TIMEOUT_S: Final = 1.0
 CLAIM_MEMBERS_MS: Final = 2500
 """A slave waits for the answer to its HELLO meanwhile, for at most 5 s."""
+ROUTE_TIMEOUT_MS: Final = 1000
+"""A consumer gives up its question after 3 s."""
 WANTS_MASTER_S: Final = 0.5
 """Interval at which a slave without a master asks for its address."""
 
@@ -404,6 +408,28 @@ class Registration:
             return str(error)
         finally:
             await pool.close()
+
+    async def route(self, topic: str) -> TopicRouteData | None:
+        """Return the route of a topic as the first name server that answers has it; None: it has none, or there is no
+        name server. Raise the last one's error if none answers.
+        """
+        failed: PocketMQError | None = None
+        for server in self._servers:
+            try:
+                channel = await self._pool.get(server.address)
+                answer = await channel.request(
+                    RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic), timeout_ms=ROUTE_TIMEOUT_MS
+                )
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return None
+                if answer.code != ResponseCode.SUCCESS:
+                    raise RegistrationRefused("no route", why=f"code {answer.code}: {answer.remark}")
+                return decode_body(answer.body, TopicRouteData)
+            except PocketMQError as error:
+                failed = error
+        if failed is not None:
+            raise failed
+        return None
 
     async def _send(
         self, channel: ClientChannel, chunks: list[tuple[Mapping[str, TopicConfig], DataVersion]]

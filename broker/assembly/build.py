@@ -6,6 +6,7 @@ Lives here: ``Running`` (the parts that exist between start and stop), ``build``
 import asyncio
 from dataclasses import dataclass, field
 
+from pocketmq.broker.admin.assignments import Assignments
 from pocketmq.broker.admin.broker_admin import BrokerAdmin
 from pocketmq.broker.admin.consume_stats import ConsumeStatistics
 from pocketmq.broker.admin.consumer_relay import ConsumerRelay
@@ -76,6 +77,7 @@ class Running:
     replication: Replication
     transactions: TransactionService | None
     short_path: ShortPath | None
+    assignments: Assignments
     services: list[BrokerService] = field(default_factory=list)
 
 
@@ -184,6 +186,7 @@ def build(
         environment.observation,
         clock,
     )
+    assignments = Assignments(config, topics, clients, environment.refused_requests, mailbox, clock)
     retries = RetryTopics(topics, groups, locks.holds_any)
     replies = reply_processor(environment, store, clients, transactions.table, retries, registered)
     planners = [
@@ -238,10 +241,11 @@ def build(
                 **consume_statistics.handlers(),
                 **HaRuntimeAdmin(node).handlers(),
                 **lock_admin.handlers(),
+                **assignments.handlers(),
                 **transactions.admin.handlers(),
                 **HaAdmin(node, environment).handlers(),
             },
-            ConsumerRelay(config, store, clients, mailbox).later_handlers(),
+            {**ConsumerRelay(config, store, clients, mailbox).later_handlers(), **assignments.later_handlers()},
         ),
         transaction=transactions.end,
         staged=staged.processor,
@@ -327,5 +331,6 @@ def build(
         replication,
         transactions.service,
         short_path,
+        assignments,
         [service for service in services if service is not None],
     )

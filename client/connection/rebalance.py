@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pocketmq.client.errors import SubscriptionIllegal
+from pocketmq.common.allocation import allocate_averagely, allocate_by_circle, position
 
 
 class MessageQueue(NamedTuple):
@@ -25,26 +26,6 @@ class MessageQueue(NamedTuple):
 
 AllocateStrategy = Callable[[str, str, Sequence[MessageQueue], Sequence[str]], list[MessageQueue]]
 """(consumer_group, own client id, sorted queues, sorted client ids) -> the queues of this client."""
-
-
-def allocate_averagely(
-    consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """Return a contiguous block; the remainder goes to the first clients (AllocateMessageQueueAveragely.java)."""
-    index = _position(client_id, client_ids)
-    if index < 0:
-        return []
-    share, rest = divmod(len(queues), len(client_ids))
-    start = index * share + min(index, rest)
-    return list(queues[start : start + share + (1 if index < rest else 0)])
-
-
-def allocate_by_circle(
-    consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> list[MessageQueue]:
-    """Deal the queues like cards (AllocateMessageQueueAveragelyByCircle.java)."""
-    index = _position(client_id, client_ids)
-    return list(queues[index :: len(client_ids)]) if index >= 0 else []
 
 
 def allocate_by_config(fixed: Iterable[MessageQueue]) -> AllocateStrategy:
@@ -72,7 +53,7 @@ def allocate_by_consistent_hash(virtual_nodes: int = 10) -> AllocateStrategy:
     def allocate(
         consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        if _position(client_id, client_ids) < 0:
+        if position(client_id, client_ids) < 0:
             return []
         ring = sorted(
             (_ring_point(f"{member}-{node}"), member) for member in client_ids for node in range(virtual_nodes)
@@ -96,7 +77,7 @@ def allocate_by_machine_room(rooms: Iterable[str]) -> AllocateStrategy:
     def allocate(
         consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        index = _position(client_id, client_ids)
+        index = position(client_id, client_ids)
         if index < 0:
             return []
         ours = [queue for queue in queues if _room_of_broker(queue.broker_name) in chosen]
@@ -123,7 +104,7 @@ def allocate_machine_room_nearby(
     def allocate(
         consumer_group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> list[MessageQueue]:
-        if _position(client_id, client_ids) < 0:
+        if position(client_id, client_ids) < 0:
             return []
         queues_of: dict[str, list[MessageQueue]] = {}
         for queue in queues:
@@ -208,13 +189,6 @@ def rebalance(
             "allocation refused", why=f"the strategy gave {min(foreign)}, which is no queue of the topic"
         )
     return Change(sorted(held_set - wanted_set), [queue for queue in wanted if queue not in held_set])
-
-
-def _position(client_id: str, client_ids: Sequence[str]) -> int:
-    try:
-        return client_ids.index(client_id)
-    except ValueError:
-        return -1
 
 
 def _room_of_broker(broker_name: str) -> str | None:

@@ -72,6 +72,8 @@ ConsumeFromWhere = Annotated[
     ),
 ]
 """RocketMQ ``ConsumeFromWhere``; ordinals 1 to 3 are deprecated there, but still valid."""
+MessageRequestMode = Annotated[str, msgspec.Meta(extra={"ordinals": ("PULL", "POP")})]
+"""RocketMQ 5.3 ``MessageRequestMode``."""
 TopicFilterType = Annotated[str, msgspec.Meta(extra={"ordinals": ("SINGLE_TAG", "MULTI_TAG")})]
 """RocketMQ ``TopicFilterType``."""
 

@@ -10,10 +10,24 @@ another one: the topic of the message found counts. NATIVE_PULL needs what 11 ne
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
+import msgspec
+
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.protocol.access import GET, GET_CLUSTER, PULL, SUB, UPDATE_CLUSTER, Place, group, needs, topic
-from pocketmq.remoting.protocol.body import Body
+from pocketmq.remoting.protocol.access import (
+    GET,
+    GET_CLUSTER,
+    PULL,
+    SUB,
+    SUB_BODY,
+    UPDATE_CLUSTER,
+    Place,
+    group,
+    needs,
+    topic,
+)
+from pocketmq.remoting.protocol.body import Body, MessageQueue
 from pocketmq.remoting.protocol.client import SubscriptionData
+from pocketmq.remoting.protocol.lenient import MessageModel, MessageRequestMode
 from pocketmq.remoting.protocol.spec import Header, Int, Long, Pool, Raw, Spec
 
 
@@ -131,6 +145,38 @@ class QueryConsumeQueueBody(Body):
     min_queue_index: int = 0
 
 
+class QueryAssignmentRequest(Body):
+    """QUERY_ASSIGNMENT (5.3): a member asks for its queues of a topic."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    client_id: str = ""
+    strategy_name: str | None = "AVG"
+    message_model: MessageModel | None = "CLUSTERING"
+
+
+class MessageQueueAssignment(Body):
+    """A queue, and how its member gets the messages: PULL or POP."""
+
+    message_queue: MessageQueue = msgspec.field(default_factory=MessageQueue)
+    mode: MessageRequestMode = "PULL"
+
+
+class QueryAssignmentAnswer(Body):
+    """QUERY_ASSIGNMENT (5.3); None: the broker cannot say, and the member keeps its queues."""
+
+    message_queue_assignments: list[MessageQueueAssignment] | None = None
+
+
+class SetMessageRequestMode(Body):
+    """SET_MESSAGE_REQUEST_MODE (5.3): how the members of a group get the messages of a topic."""
+
+    topic: str = ""
+    consumer_group: str = ""
+    mode: MessageRequestMode = "PULL"
+    pop_share_queue_num: int = 0
+
+
 _R = RequestCode
 SPECS: Final = (
     Spec(_R.PULL_MESSAGE, Pool.PULL, PULL, PullMessageRequestHeader, PullMessageResponseHeader, answer=Raw.RECORDS),
@@ -155,8 +201,8 @@ SPECS: Final = (
     Spec(
         _R.LITE_PULL_MESSAGE, Pool.PULL, PULL, PullMessageRequestHeader, PullMessageResponseHeader, answer=Raw.RECORDS
     ),
-    Spec(_R.QUERY_ASSIGNMENT, Pool.NOBODY, GET_CLUSTER),
-    Spec(_R.SET_MESSAGE_REQUEST_MODE, Pool.NOBODY, UPDATE_CLUSTER),
+    Spec(_R.QUERY_ASSIGNMENT, Pool.ADMIN, SUB_BODY, body=QueryAssignmentRequest, answer=QueryAssignmentAnswer),
+    Spec(_R.SET_MESSAGE_REQUEST_MODE, Pool.ADMIN, UPDATE_CLUSTER, body=SetMessageRequestMode),
     Spec(_R.GET_ALL_MESSAGE_REQUEST_MODE, Pool.NOBODY, GET_CLUSTER),
     Spec(
         _R.NATIVE_PULL,

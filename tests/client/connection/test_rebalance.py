@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from pocketmq.client.connection.rebalance import (
     STRATEGIES,
     MessageQueue,
-    allocate_averagely,
-    allocate_by_circle,
     allocate_by_config,
     allocate_by_machine_room,
     allocate_machine_room_nearby,
@@ -18,6 +16,7 @@ from pocketmq.client.connection.rebalance import (
     strategy_of,
 )
 from pocketmq.client.errors import SubscriptionIllegal
+from pocketmq.common.allocation import allocate_averagely, allocate_by_circle
 
 QUEUES = [MessageQueue("T", "a", number) for number in range(8)]
 MEMBERS = st.lists(st.text("abcdef@#1", min_size=1, max_size=6), min_size=1, max_size=9, unique=True)
