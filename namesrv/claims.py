@@ -225,10 +225,22 @@ class Claims:
         raise RequestRefused(
             ResponseCode.NO_PERMISSION,
             f"epoch {known.epoch} of {header.broker_name} belongs to {known.address}; this master has epoch"
-            f" {header.epoch} (make it a slave: pocketmq ha demote {header.broker_name})",
+            f" {header.epoch} ({_way_out(header)})",
         )
 
     def _noted(self, granted: bool, error: PocketMQError | None) -> None:
         """A registration does not wait for this; the next one tries again what failed."""
         if error is not None:
             self._log.warning("epoch_not_noted", error=str(error))
+
+
+def _way_out(header: Any) -> str:
+    """Return what an operator can do about a master that is refused for its epoch."""
+    name = header.broker_name
+    slave = f"make it a slave: pocketmq ha demote {name}"
+    if header.epoch:
+        return slave
+    return (
+        f"it has no epoch: start it with the store of {name}, or {slave}; only if that store is gone for good:"
+        f" pocketmq ha forget {name}"
+    )

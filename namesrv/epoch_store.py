@@ -114,6 +114,11 @@ class EpochStore:
         """Whether epochs survive the end of this process."""
         return self._file is not None
 
+    @property
+    def path(self) -> str:
+        """The file; empty: there is none."""
+        return "" if self._file is None else os.path.abspath(self._file.path)
+
     def load(self) -> None:
         """Read the file. Blocks. Raises ``EpochsUnreadable``."""
         if self._file is None:
@@ -195,6 +200,7 @@ class EpochStore:
             records = table.with_claim(name, claim) if granted and known != claim else table.records
         if records is not table.records:
             if self._file is not None:
+                is_first = not table.records
                 try:
                     self._file.save(msgspec.json.encode(records))
                 except OSError as error:
@@ -203,6 +209,10 @@ class EpochStore:
                     failed = EpochsNotWritten("claim refused", why=why, hint="see namesrv.epoch_store_dir")
                     answer(waiting.done, False, failed)
                     return
+                if is_first:
+                    self._log.info(
+                        "epochs_kept", path=self.path, hint="a name server without this file knows no epochs"
+                    )
             table.records = records
             if claim is None:
                 self._log.warning("epoch_forgotten", broker=name)

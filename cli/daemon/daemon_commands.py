@@ -33,6 +33,15 @@ def standalone(
 
 def namesrv(
     namesrv_port: options.NamesrvPort = None,
+    data_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--data-dir",
+            "-d",
+            metavar="DIR",
+            help="Keeps the epochs of replicated brokers in DIR/namesrv-PORT.  [default: ./pocketmq-data]",
+        ),
+    ] = None,
     host: options.Host = None,
     config: options.Config = None,
     settings: options.Set = None,
@@ -40,7 +49,8 @@ def namesrv(
     log_level: options.LogLevel = None,
 ) -> None:
     """Run a name server. Prints "ready namesrv=HOST:PORT" when it serves."""
-    values = {"--namesrv-port": namesrv_port, "--host": host, "--log-format": log_format, "--log-level": log_level}
+    values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--host": host}
+    values |= {"--log-format": log_format, "--log-level": log_level}
     _run("namesrv", values, config, settings)
 
 

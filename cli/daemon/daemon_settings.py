@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 _LOG: Final = {"--log-format": ("log.format",), "--log-level": ("log.level",)}
-_STORE: Final = {"--data-dir": ("store.store_path_root_dir",), "--broker-port": ("broker.listen_port",)}
+_DATA_DIR: Final = {"--data-dir": ("store.store_path_root_dir",)}
+_STORE: Final = {**_DATA_DIR, "--broker-port": ("broker.listen_port",)}
 _NAMESRV: Final = {"--namesrv-port": ("namesrv.listen_port",)}
 
 SETTINGS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
@@ -18,7 +19,7 @@ SETTINGS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "--host": ("namesrv.bind_address", "broker.bind_address"),
         **_LOG,
     },
-    "namesrv": {**_NAMESRV, "--host": ("namesrv.bind_address",), **_LOG},
+    "namesrv": {**_DATA_DIR, **_NAMESRV, "--host": ("namesrv.bind_address",), **_LOG},
     "broker": {
         "--namesrv": ("broker.namesrv_addr",),
         **_STORE,

@@ -1,5 +1,6 @@
 """Epochs at the name server: which claim holds, which data survives a restart, and which brokers learn of it."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pocketmq.common.clock import SystemClock
 from pocketmq.common.epochs import MEMBERS_STEP, PROMOTION_STEP, next_members, next_promotion
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import NullLog
+from pocketmq.common.logs import CapturedLog
 from pocketmq.common.sealed_json import unseal
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore, EpochsUnreadable
@@ -265,6 +267,31 @@ async def test_epochs_survive_a_restart(tmp_path: Path) -> None:
             True,
         )
         assert not (await world.epoch(5, "aa.5", "10.0.0.1:1")).granted
+
+
+async def test_a_new_store_under_an_old_name_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    """It cannot be made a slave of a master that no longer exists: the text names the ways out."""
+    async with World(tmp_path) as world:
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        while not world.app.epochs.table.records["broker-a"].registered:  # the registration does not wait for the disk
+            await asyncio.sleep(0.001)
+        refused = await world.register("10.0.0.1:1", 0)
+        assert refused.code == ResponseCode.NO_PERMISSION
+        assert "it has no epoch: start it with the store of broker-a" in refused.remark
+        assert "only if that store is gone for good: pocketmq ha forget broker-a" in refused.remark
+        old = await world.register("10.0.0.1:1", 0, 1, "zz.1")
+        assert old.remark.endswith("(make it a slave: pocketmq ha demote broker-a)")
+
+
+def test_the_first_epoch_says_where_it_is_kept(tmp_path: Path) -> None:
+    """Once: an operator learns that this file has to stay."""
+    log = CapturedLog()
+    store = EpochStore(10, str(tmp_path / "kept"), log)
+    for epoch in (1, 2):
+        store.claim("broker-a", EpochRecord(epoch, f"aa.{epoch}", "10.0.0.1:1", "SYNC_MASTER"), lambda *_: None)
+    kept = [each["path"] for each in log.events if each["event"] == "epochs_kept"]
+    assert kept == [str(tmp_path / "kept" / "epochs.json")]
 
 
 async def test_a_plain_broker_needs_no_epoch(tmp_path: Path) -> None:

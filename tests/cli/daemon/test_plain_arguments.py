@@ -125,7 +125,7 @@ def test_what_is_plain_starts_the_same_server(runs: Runs, command: str, words: l
     [
         ["standalone"],
         ["standalone", "-d", "x", "--namesrv-port", "0", "--broker-port=0", "--set", "a.b=c", "--set=d.e=f"],
-        ["namesrv", "--host", "h", "--config", "f.toml", "--log-format", "json", "--log-level", "warning"],
+        ["namesrv", "-d", "x", "--host", "h", "--config", "f.toml", "--log-format", "json", "--log-level", "warning"],
         ["broker", "--namesrv", "h:1", "--accept-loss", "-c", "f.toml", "--data-dir", "a", "--data-dir", "b"],
     ],
 )
@@ -145,7 +145,7 @@ def test_usual_arguments_are_plain(runs: Runs, arguments: list[str]) -> None:
         ["broker", "--broker-port", "65536"],
         ["broker", "--broker-port"],
         ["broker", "--data-dir", "-x"],
-        ["namesrv", "--data-dir", "x"],
+        ["namesrv", "--broker-port", "1"],
         ["broker", "x"],
     ],
 )
