@@ -1,7 +1,8 @@
 """Write the tables that are made from the code into the pages: ``make docs-tables``.
 
 Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``), the
-fields of a message from ``common/message_fields.py`` (``field_table``), metrics from the rows of ``broker/metrics``,
+fields of a message from ``common/message_fields.py`` (``field_table``), JSON that is not quite standard from recorded
+readings (``fastjson_table``), metrics from the rows of ``broker/metrics``,
 settings, and the files in ``conf/`` of the three daemons, from the structs that declare them (``cli/config``).
 
 A page marks where a table goes; all between the two lines is written here, but for the last column of
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from docs.fastjson_table import fastjson
 from docs.field_table import message_fields
 from docs.refusal_table import refusals
 from pocketmq.broker.metrics import metrics_table
@@ -92,6 +94,7 @@ def _settings_of(section: str, _page: str) -> str:
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "request-codes-of-rocketmq": codes_of_rocketmq,
     "request-codes-by-family": codes_by_family,
+    "fastjson": fastjson,
     "message-fields": message_fields,
     "metrics": lambda _page: metrics_table.tables(),
     "refusals": refusals,

@@ -157,13 +157,6 @@ def _check_consumer(consumer: ConsumerData) -> None:
     group = consumer.group_name
     if len(consumer.subscription_data_set) > GROUPS_MAX:
         raise HeartbeatIllegal("heartbeat refused", why=f"{group} subscribes to more than {GROUPS_MAX} topics")
-    _check_texts(
-        [
-            (f"consumeType of {group}", consumer.consume_type, NAME_LENGTH_MAX),
-            (f"messageModel of {group}", consumer.message_model, NAME_LENGTH_MAX),
-            (f"consumeFromWhere of {group}", consumer.consume_from_where, NAME_LENGTH_MAX),
-        ]
-    )
     for subscription in consumer.subscription_data_set:
         _check_subscription(group, subscription)
 

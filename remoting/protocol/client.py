@@ -15,7 +15,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.access import FROM_BROKER, GET, SUB, SUB_BODY, group, needs
 from pocketmq.remoting.protocol.body import Body
 from pocketmq.remoting.protocol.lenient import ConsumeFromWhere, ConsumeType, MessageModel
-from pocketmq.remoting.protocol.spec import Header, Pool, Spec
+from pocketmq.remoting.protocol.spec import Header, Int, Long, Pool, Spec
 
 
 class UnregisterClientRequestHeader(Header, frozen=True):
@@ -40,8 +40,8 @@ class SubscriptionData(Body):
     topic: str = ""
     sub_string: str | None = "*"
     tags_set: list[str] | None = []
-    code_set: list[int] | None = []
-    sub_version: int = 0
+    code_set: list[Int] | None = []
+    sub_version: Long = 0
     expression_type: str | None = "TAG"
     class_filter_mode: bool = False
 

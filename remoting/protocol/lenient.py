@@ -9,10 +9,11 @@ ordinals. (fastjson 1.2.69 ``TypeUtils.castToInt``, ``castToBoolean``,
 | number | its digits as a string (``"97"``, ``"97.0"``), a float without a fraction, ``true`` 1, ``false`` 0 |
 | bool | ``"true"``, ``"1"``, ``"Y"``, ``"T"`` and their opposites in any case; a number: 1 is true |
 | string | a number or a bool, as its text |
-| enum | its ordinal |
+| enum | its ordinal; its name in any case; another name is no value, as ``null`` |
 | field with a default | ``null``, and for numbers and bools ``""`` and ``"null"``: the default |
 
-All else is refused with the place of the field, as are numbers in strings beyond 64 bits and fractions where a whole
+``tests/vectors/fastjson.json`` has what RocketMQ's classes read; docs/compatibility.md compares. All else is refused
+with the place of the field, as are numbers in strings beyond 64 bits and fractions where a whole
 number belongs (fastjson cuts them off).
 
 Lives here: those rules, once for every body.
@@ -52,29 +53,31 @@ _BOOLS: Final = {
 }
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
-ConsumeType = Annotated[str, msgspec.Meta(extra={"ordinals": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")})]
+
+def _enum(*names: str) -> msgspec.Meta:
+    """Describe an enum of RocketMQ: its names, in the order of their ordinals."""
+    return msgspec.Meta(pattern=f"^({'|'.join(names)})$", extra={"ordinals": names})
+
+
+ConsumeType = Annotated[str, _enum("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP")]
 """RocketMQ ``ConsumeType``; the last one since 5.0."""
-MessageModel = Annotated[str, msgspec.Meta(extra={"ordinals": ("BROADCASTING", "CLUSTERING")})]
+MessageModel = Annotated[str, _enum("BROADCASTING", "CLUSTERING")]
 """RocketMQ ``MessageModel``."""
 ConsumeFromWhere = Annotated[
     str,
-    msgspec.Meta(
-        extra={
-            "ordinals": (
-                "CONSUME_FROM_LAST_OFFSET",
-                "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
-                "CONSUME_FROM_MIN_OFFSET",
-                "CONSUME_FROM_MAX_OFFSET",
-                "CONSUME_FROM_FIRST_OFFSET",
-                "CONSUME_FROM_TIMESTAMP",
-            )
-        }
+    _enum(
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
     ),
 ]
 """RocketMQ ``ConsumeFromWhere``; ordinals 1 to 3 are deprecated there, but still valid."""
-MessageRequestMode = Annotated[str, msgspec.Meta(extra={"ordinals": ("PULL", "POP")})]
+MessageRequestMode = Annotated[str, _enum("PULL", "POP")]
 """RocketMQ 5.3 ``MessageRequestMode``."""
-TopicFilterType = Annotated[str, msgspec.Meta(extra={"ordinals": ("SINGLE_TAG", "MULTI_TAG")})]
+TopicFilterType = Annotated[str, _enum("SINGLE_TAG", "MULTI_TAG")]
 """RocketMQ ``TopicFilterType``."""
 
 
@@ -159,6 +162,9 @@ def _is_nullable(kind: inspect.Type) -> bool:
 
 def _enum_rule(ordinals: tuple[str, ...]) -> _Rule:
     def read(value: Any) -> Any:
+        if type(value) is str:
+            name = value.upper()
+            return name if name in ordinals else None
         if type(value) is int and 0 <= value < len(ordinals):
             return ordinals[value]
         return value

@@ -1,6 +1,5 @@
 """Epochs at the name server: which claim holds, which data survives a restart, and which brokers learn of it."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,7 @@ from pocketmq.remoting.protocol.namesrv import (
     RegisterBrokerBody,
     RegisterBrokerRequestHeader,
 )
+from tests.remoting.harness import until
 
 ONE = EpochRecord(1, "aa.1", "10.0.0.1:10911", "SYNC_MASTER")
 
@@ -274,8 +274,7 @@ async def test_a_new_store_under_an_old_name_is_refused_with_the_way_out(tmp_pat
     async with World(tmp_path) as world:
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
-        while not world.app.epochs.table.records["broker-a"].registered:  # the registration does not wait for the disk
-            await asyncio.sleep(0.001)
+        await until(lambda: world.app.epochs.table.records["broker-a"].registered)  # it does not wait for the disk
         refused = await world.register("10.0.0.1:1", 0)
         assert refused.code == ResponseCode.NO_PERMISSION
         assert "it has no epoch: start it with the store of broker-a" in refused.remark

@@ -36,3 +36,27 @@ def test_the_text_grows_at_most_by_its_quotes() -> None:
     """With one level of keys in every value, a backslash for each quote is added, and two quotes around the key."""
     data = b"{" + b",".join(b"{" + b'"":"",' * 50 + b'"x":""}:' + str(number).encode() for number in range(50)) + b"}"
     assert len(standard_json(data)) < 2 * len(data)
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ("{'a':'b\"c'}", {"a": 'b"c'}),
+        (r"{'a':'it\'s \\ \u0041\x41'}", {"a": "it's \\ AA"}),
+        ('{"a":"x\ny\x01z"}', {"a": "x\ny\x01z"}),
+        ('{"a":"\\"\\\\"}', {"a": '"\\'}),
+        ('{,"a":[1,,2,],,"b":{},}', {"a": [1, 2], "b": {}}),
+        ("\ufeff{}", {}),
+        ("{a:1,0:2}", {"a": 1, "0": 2}),
+    ],
+)
+def test_what_clients_write_by_hand(sent: str, read: object) -> None:
+    """Single quotes, bare control characters, fastjson's escapes, commas too many, a byte order mark, bare keys."""
+    assert json.loads(standard_json(sent.encode())) == read
+
+
+@pytest.mark.parametrize("sent", ["{'a':1", "{'a:1}", "{]", "[1 2]", "{'a'}", '{"a":\'}', "'", "{,", "[,"])
+def test_what_is_no_json_stays_refused(sent: str) -> None:
+    """Leniency ends where a value begins or ends nowhere."""
+    with pytest.raises(BodyIllegal):
+        standard_json(sent.encode())

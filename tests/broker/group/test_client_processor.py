@@ -33,14 +33,6 @@ def consumer(group: str = "group", **subscription: Any) -> HeartbeatData:
         (consumer(tags_set=["x" * 20_000]), "tagsSet of group to T has 20000 characters, limit 16384"),
         (consumer(tags_set=["x"] * 4097), "tagsSet of group to T has 4097 elements, limit 4096"),
         (consumer(code_set=[1] * 4097), "codeSet of group to T has 4097 elements, limit 4096"),
-        (
-            HeartbeatData("c", consumer_data_set=[ConsumerData("group", "x" * 256)]),
-            "consumeType of group has 256 characters, limit 255",
-        ),
-        (
-            HeartbeatData("c", consumer_data_set=[ConsumerData("group", message_model="x" * 256)]),
-            "messageModel of group has 256 characters, limit 255",
-        ),
     ],
 )
 async def test_a_heartbeat_beyond_a_limit_is_refused(

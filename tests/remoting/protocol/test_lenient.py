@@ -142,6 +142,24 @@ def test_enums_by_their_ordinals() -> None:
     assert decode_body(body(topicFilterType=1), TopicConfigBody).topic_filter_type == "MULTI_TAG"
 
 
+def test_enums_by_name() -> None:
+    """In any case; what is no name is no value, so that no stranger's text of any length is kept."""
+    assert consumer(messageModel="broadcasting", consumeType="Consume_Actively").message_model == "BROADCASTING"
+    for unknown in ("nonsense", "0", "", "x" * 100_000, None):
+        found = consumer(messageModel=unknown, consumeType=unknown, consumeFromWhere=unknown)
+        assert (found.message_model, found.consume_type, found.consume_from_where) == (None, None, None)
+
+
+def test_a_long_is_a_long() -> None:
+    """JSON has larger numbers; no table keeps them."""
+    assert subscription(subVersion=2**63 - 1).sub_version == 2**63 - 1
+    for sent in (2**63, 10**300):
+        with pytest.raises(BodyIllegal, match=r"\$\.subscriptionData\.subVersion"):
+            subscription(subVersion=sent)
+    with pytest.raises(BodyIllegal, match=r"\$\.subscriptionData\.codeSet"):
+        subscription(codeSet=[2**31])
+
+
 @pytest.mark.parametrize(("name", "sent"), [("messageModel", 2), ("messageModel", -1), ("consumeFromWhere", 6)])
 def test_ordinals_that_no_enum_has_are_refused_by_name(name: str, sent: int) -> None:
     """Otherwise a consumer would get a model that it did not choose."""
