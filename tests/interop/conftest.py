@@ -16,6 +16,11 @@ TIMEOUT_S = 300
 """With an empty cache the first test waits for Maven."""
 
 
+def pytest_configure() -> None:
+    """Let the cases, which are no test module, say what they compared."""
+    pytest.register_assert_rewrite("tests.interop.client_cases")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder, so that no module can forget it."""
     for item in items:

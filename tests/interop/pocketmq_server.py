@@ -84,16 +84,24 @@ class PocketMQServer:
         self.end(how)
         self.start()
 
+    def kill_and_restart(self) -> None:
+        """End it with SIGKILL, and start it on its store and ports."""
+        self.restart()
+
     def log_text(self) -> str:
         """Return its log over all starts."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.directory.glob("pocketmq-*.log")))
 
 
 @contextmanager
-def pocketmq_server(directory: Path, *settings: str) -> Iterator[PocketMQServer]:
-    """Run a name server and a broker in one process until the block ends; ``settings`` follow ``SHORT_WAITS``."""
+def pocketmq_server(directory: Path, *settings: str, broker_port: int = 0) -> Iterator[PocketMQServer]:
+    """Run a name server and a broker in one process until the block ends; ``settings`` follow ``SHORT_WAITS``. With a
+    port given the broker has its VIP channel, too.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     server = PocketMQServer(directory, (*SHORT_WAITS, *settings))
+    if broker_port:
+        server.broker = f"127.0.0.1:{broker_port}"
     try:
         server.start()
         yield server

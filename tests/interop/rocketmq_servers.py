@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.interop.toolchain import JavaProcess, java_command, require_java
 
@@ -66,8 +67,19 @@ def ask_json(
     address: str, code: int, ext_fields: dict[str, str] | None = None, timeout_s: float = 5
 ) -> tuple[int, str, bytes]:
     """Send one request with a JSON header over a separate connection; return (code, remark, body) of the answer."""
+    answer, body = _ask(address, code, ext_fields or {}, timeout_s)
+    return answer["code"], answer.get("remark") or "", body
+
+
+def ask_offset(address: str, code: int, ext_fields: dict[str, str]) -> int:
+    """Ask for an offset; -1 if the broker has none."""
+    answer, _ = _ask(address, code, ext_fields, 5)
+    return int(answer["extFields"]["offset"]) if answer["code"] == 0 else -1
+
+
+def _ask(address: str, code: int, ext_fields: dict[str, str], timeout_s: float) -> tuple[dict[str, Any], bytes]:
     host, port = address.rsplit(":", 1)
-    header = {"code": code, "language": "JAVA", "version": 409, "opaque": 1, "flag": 0, "extFields": ext_fields or {}}
+    header = {"code": code, "language": "JAVA", "version": 409, "opaque": 1, "flag": 0, "extFields": ext_fields}
     text = json.dumps(header).encode()
     with socket.create_connection((host, int(port)), timeout_s) as connection:
         connection.sendall(struct.pack(">II", 4 + len(text), len(text)) + text)
@@ -75,7 +87,7 @@ def ask_json(
             length, header_length = struct.unpack(">II", stream.read(8))
             answer = json.loads(stream.read(header_length & 0xFFFFFF))
             body = stream.read(length - 4 - (header_length & 0xFFFFFF))
-    return answer["code"], answer.get("remark", ""), body
+    return answer, body
 
 
 def _write_properties(path: Path, properties: dict[str, object]) -> None:
@@ -164,6 +176,11 @@ class RocketMQServers:
         """End the broker with SIGKILL."""
         self._processes["broker"].kill()
         self._processes.pop("broker").stop()
+
+    def kill_and_restart(self) -> None:
+        """End the broker with SIGKILL, and start it on its store."""
+        self.kill_broker()
+        self.start_broker()
 
     def stop_broker(self) -> None:
         """End the broker in order: it flushes and closes its store."""

@@ -33,7 +33,13 @@ from urllib.parse import quote
 import pytest
 
 JAVA_FOLDER = Path(__file__).parent / "java"
-KINDS = ("client-4.9", "client-5.3", "server-4.9", "server-5.3")
+MODES = ("4.2.0", "4.4.0", "4.7.1", "4.9.8", "5.1.4", "5.3.3")
+"""Versions of RocketMQ's Java client whose modes are tested; they share one POM."""
+KINDS = (
+    *("client-4.9", "client-5.3", "server-4.9", "server-5.3"),
+    *(f"modes-{version}" for version in MODES),
+    *("spring-boot", "spring-stream", "camel-main"),
+)
 JAVA_MIN = 8
 MAVEN_S = 240.0
 JAVAC_S = 120.0
@@ -114,27 +120,35 @@ def _only_one() -> Iterator[None]:
 def classpath(kind: str) -> str:
     """Return the class path of one of ``KINDS``, as Maven resolves its POM; every file of it exists."""
     assert kind in KINDS
-    pom = JAVA_FOLDER / f"pom-{kind}.xml"
-    kept = cache_folder() / f"{kind}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.classpath"
+    text = _pom(kind)
+    kept = cache_folder() / f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.classpath"
     with _only_one():
         if kept.exists():
             found = kept.read_text()
             if all(map(os.path.exists, found.split(os.pathsep))):
                 return found
         with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
-            output = Path(scratch) / "classpath"
+            output, pom = Path(scratch) / "classpath", Path(scratch) / "pom.xml"
+            pom.write_text(text)
             command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={output}"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_S, cwd=scratch)
             if done.returncode != 0:
-                raise RuntimeError(f"Maven does not resolve {pom.name}:\n{(done.stdout + done.stderr)[-3000:]}")
+                raise RuntimeError(f"Maven does not resolve the POM of {kind}:\n{(done.stdout + done.stderr)[-3000:]}")
             found = output.read_text().strip()
             output.replace(kept)
     return found
 
 
+def _pom(kind: str) -> str:
+    family, version = kind.split("-")
+    if family == "modes":
+        return (JAVA_FOLDER / "pom-modes.xml").read_text().replace("@VERSION@", version)
+    return (JAVA_FOLDER / f"pom-{kind}.xml").read_text()
+
+
 def _folders(kind: str) -> list[Path]:
     family, version = kind.split("-")
-    return [folder for name in (".", family, version) if (folder := JAVA_FOLDER / name).is_dir()]
+    return [folder for name in (".", family, version, kind) if (folder := JAVA_FOLDER / name).is_dir()]
 
 
 def _has_main(source: Path) -> bool:
