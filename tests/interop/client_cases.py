@@ -70,10 +70,10 @@ class Bench:
         return topic
 
     @staticmethod
-    def create_topic(broker: str, topic: str, queues: int = QUEUES) -> None:
+    def create_topic(broker: str, topic: str, queues: int = QUEUES, perm: int = 6) -> None:
         """Create a topic at a broker, PocketMQ's or RocketMQ's."""
         fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
-        fields |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+        fields |= {"perm": str(perm), "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
         code, remark, _ = ask_json(broker, UPDATE_TOPIC, fields)
         assert code == 0, remark
 

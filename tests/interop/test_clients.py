@@ -14,7 +14,7 @@ import pytest
 from tests.interop.client_cases import CASES, Bench, Servers, run_all
 from tests.interop.drivers import JAVA, OTHERS, PACKAGES, driver
 from tests.interop.pocketmq_server import DELAY_LEVELS, pocketmq_server
-from tests.interop.rocketmq_servers import free_ports, rocketmq_servers
+from tests.interop.rocketmq_servers import ask_json, free_ports, rocketmq_servers
 
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 PLACES = ("pocketmq", "rocketmq-4.9", "rocketmq-5.3")
@@ -75,6 +75,27 @@ def _servers(name: str, directory: Path) -> Iterator[Servers]:
         return
     with rocketmq_servers(name.removeprefix("rocketmq-"), directory, **ROCKETMQ_SETTINGS) as servers:
         yield servers
+
+
+def _send(broker: str, topic: str) -> int:
+    """Send a message without a body, as another client may (SEND_MESSAGE_V2); return the code of the answer."""
+    fields = {"a": "producers", "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1700000000000", "h": "0"}
+    return ask_json(broker, 310, fields | {"i": "", "j": "0", "k": "false", "m": "false"})[0]
+
+
+def test_an_empty_body(place: tuple[str, Servers]) -> None:
+    """4.9 stores it, and so do we; 5.3 answers with its NullPointerException."""
+    name, servers = place
+    Bench.create_topic(servers.broker, f"empty-{name.replace('.', '_')}")
+    assert _send(servers.broker, f"empty-{name.replace('.', '_')}") == (1 if name == "rocketmq-5.3" else 0)
+
+
+def test_a_send_to_a_topic_that_may_not_be_written(place: tuple[str, Servers]) -> None:
+    """Refused here; RocketMQ's brokers leave that to the route (5.3 shows its fault with the empty body instead)."""
+    name, servers = place
+    topic = f"closed-{name.replace('.', '_')}"
+    Bench.create_topic(servers.broker, topic, perm=4)
+    assert _send(servers.broker, topic) == {"pocketmq": 16, "rocketmq-4.9": 0, "rocketmq-5.3": 1}[name]
 
 
 @pytest.mark.timeout(1800)

@@ -21,7 +21,6 @@ REFUSED = [
     ("deleteAclConfig -b {broker} -a someone", 51),
     ("updateAclConfig -b {broker} -a someone -s 12345678", 50),
     ("updateGlobalWhiteAddr -b {broker} -g 10.0.0.1", 53),
-    (f"setConsumeMode -b {{broker}} -t {TOPIC} -g {ONLINE} -m POP", 401),
     ("getColdDataFlowCtrInfo -b {broker}", 2003),
     (f"updateColdDataFlowCtrGroupConfig -b {{broker}} -g {ONLINE} -v 5", 2001),
     (f"removeColdDataFlowCtrGroupConfig -b {{broker}} -g {ONLINE}", 2002),
@@ -53,6 +52,18 @@ REFUSED = [
     ("updateControllerConfig -a {namesrv} -k a -v b", 1009),
 ]
 """Features that PocketMQ lacks, and the request code that it refuses."""
+
+
+def test_the_consume_mode_is_pull(mq: Site) -> None:
+    """5.3: PULL is taken, because it is so; POP is refused in words."""
+    if not mq.admin.is_5:
+        return
+    command = ("setConsumeMode", "-b", mq.server.broker, "-t", TOPIC, "-g", ONLINE, "-m")
+    assert "set consume mode to" in mq.admin.ok(*command, "PULL").out
+    refused = mq.admin.run(*command, "POP")
+    assert "CODE: 3  DESC: setMessageRequestMode refused: mode 'POP': this broker serves PULL alone" in (
+        refused.err + refused.out
+    )
 
 
 def test_every_command_is_in_the_table(mq: Site) -> None:
