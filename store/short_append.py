@@ -23,7 +23,7 @@ import numpy as np
 from pocketmq.common.clock import Clock
 from pocketmq.common.hashes import crc32
 from pocketmq.common.record import BLANK_BYTES_MIN
-from pocketmq.common.record_group import UNIQ_KEY_BYTES, GroupSection
+from pocketmq.common.record_group import GroupSection, uniq_key_rows
 from pocketmq.store.commitlog.commit_log import CommitLog
 from pocketmq.store.commitlog.group_feed import LogColumns
 from pocketmq.store.commitlog.windows import NoWindow
@@ -42,8 +42,8 @@ _patch_v4 = Struct(">qqiq8sq8s").pack_into
 _patch_v6 = Struct(">qqiq20sq20s").pack_into
 
 ShortRecord = tuple[int, int, int, int, int, bytes]
-"""Place of ``PATCHED_AT`` in the frame's buffer, size in bytes, sysFlag, born timestamp (ms), tags code, unique key (32
-bytes)."""
+"""Place of ``PATCHED_AT`` in the frame's buffer, size in bytes, sysFlag, born timestamp (ms), tags code, unique key (ASCII,
+32 bytes as a rule)."""
 _Row = tuple["ShortSection", int, int, int, int, int, bytes]
 """Section, physical offset, size, tags code, queue offset, store timestamp, unique key."""
 
@@ -270,6 +270,7 @@ class ShortAppend:
 def _columns_of(rows: list[_Row]) -> LogColumns:
     """Return rows as the columns of one group."""
     sections, starts, sizes, codes, offsets, times, uniq_keys = zip(*rows, strict=True)
+    key_rows, other_keys = uniq_key_rows(uniq_keys)
     runs: list[GroupSection] = []
     last: tuple[str, int] | None = None
     for at, section in enumerate(sections):
@@ -285,5 +286,6 @@ def _columns_of(rows: list[_Row]) -> LogColumns:
         sizes=np.array(sizes, np.int64),
         tags_codes=np.array(codes, np.int64),
         store_timestamps=np.array(times, np.int64),
-        uniq_keys=np.frombuffer(b"".join(uniq_keys), np.uint8).reshape(-1, UNIQ_KEY_BYTES),
+        uniq_keys=key_rows,
+        other_uniq_keys=other_keys,
     )

@@ -7,7 +7,7 @@ checked frame with what its answer needs.
 
 Two sends of a producer to one queue differ in opaque, born timestamp, properties and body. The rest of the header is
 the key of a ``RocketMQRoute``, learned once through the usual decoder. Properties of one kind differ in their unique
-key; without it they are the key of a ``_Template``: the bytes that a record gets, with what the broker adds. Answers
+key (of 32 or 56 characters); without it they are the key of a ``_Template``: the bytes that a record gets, with what the broker adds. Answers
 are templates as well, made by the usual encoder.
 
 Nothing is refused here: a frame that is not plainly good is left to ``RocketMQSends``, byte for byte.
@@ -66,6 +66,11 @@ _BORN_CHARS: Final = 13
 _CODES: Final = (int(RequestCode.SEND_MESSAGE), int(RequestCode.SEND_MESSAGE_V2))
 _NAME_BYTES: Final = len(UNIQ_PREFIX)
 _KEY_END: Final = _NAME_BYTES + UNIQ_KEY_BYTES
+_LONG_KEY_BYTES: Final = 56
+"""Characters of a key that a Java client makes on a host with a public IPv6 address, which it prefers: 28 bytes in hex
+(RocketMQ MessageClientIDSetter); 32 are those of an IPv4 address."""
+_LONG_KEY_MORE: Final = _LONG_KEY_BYTES - UNIQ_KEY_BYTES
+_KEY_ENDS: Final = (b"\x02", b"")
 _EXTRA: Final[dict[str, str]] = {}
 _join = bytearray().join
 # total size, magic, CRC, queue, flag, two offsets, sysFlag, born time, born host, store time, store host, reconsume
@@ -79,7 +84,10 @@ _opaque_bytes = Struct(">i").pack
 _length_of = Struct(">i").unpack_from
 # Stand in an answer's template for what differs; each must be found once.
 _PLACE: Final = 0x5AFE_C0DE_0B0E_7E57
-_KEY_MARK: Final = "ThisIsTheUniqueKeyOfATemplate32X"
+_KEY_MARKS: Final = {
+    UNIQ_KEY_BYTES: "ThisIsTheUniqueKeyOfATemplate32X",
+    _LONG_KEY_BYTES: "ThisIsTheUniqueKeyOfATemplateThatHasFiftySixCharacters56",
+}
 _OPAQUE_MARK: Final = 0x5A5B_5C5D
 _DIGITS: Final = "1928374655647382910"
 
@@ -151,6 +159,8 @@ class RocketMQRoute:
     flag: int
     answers: dict[int, bytes] = field(default_factory=dict)
     """Digits of the queue offset → the format of an answer."""
+    long_answers: dict[int, bytes] = field(default_factory=dict)
+    """The same for unique keys of ``_LONG_KEY_BYTES``."""
 
 
 @dataclass(slots=True, eq=False)
@@ -168,6 +178,7 @@ class RocketMQFrame(msgspec.Struct, eq=False):
     """What the answer to one checked send needs beside its ``ShortFrame``."""
 
     route: RocketMQRoute
+    answers: dict[int, bytes]
     uniq_key: bytes
     wait: bool
 
@@ -203,6 +214,7 @@ class ShortRocketMQ:
         self._of_broker = of_broker(config)
         self._routes: dict[tuple[Any, ...], RocketMQRoute] = {}
         self._templates: dict[bytes, _Template | None] = {}
+        self._long_templates: dict[bytes, _Template | None] = {}
 
     # ---- on the loop
 
@@ -258,20 +270,24 @@ class ShortRocketMQ:
         else:
             return None
         uniq_at = properties.find(UNIQ_PREFIX)
-        uniq_key = properties[uniq_at + _NAME_BYTES : uniq_at + _KEY_END]
+        key_end, templates = uniq_at + _KEY_END, self._templates
+        if properties[key_end : key_end + 1] not in _KEY_ENDS:
+            key_end, templates = key_end + _LONG_KEY_MORE, self._long_templates
+        uniq_key = properties[uniq_at + _NAME_BYTES : key_end]
         if (
             uniq_at < 0
             or len(born) != _BORN_CHARS
             or not born.isascii()
             or not born.isdigit()
             or not uniq_key.isalnum()
+            or not properties[key_end - 1 : key_end]  # it is shorter
         ):
             return None
-        known = properties[: uniq_at + _NAME_BYTES] + properties[uniq_at + _KEY_END :]
+        known = properties[: uniq_at + _NAME_BYTES] + properties[key_end:]
         try:
-            template = self._templates[known]
+            template = templates[known]
         except KeyError:
-            template = self._judge(known, properties, uniq_at)
+            template = self._judge(templates, known, properties, uniq_at, key_end)
         route = self._routes.get(key)
         if (
             template is None
@@ -288,7 +304,7 @@ class ShortRocketMQ:
             return None
         section, topic = route.section, route.topic_field
         before, after = template.before, template.after
-        size = self._head_bytes + body_bytes + len(topic) + len(before) + UNIQ_KEY_BYTES + len(after)
+        size = self._head_bytes + body_bytes + len(topic) + len(before) + key_end - uniq_at - _NAME_BYTES + len(after)
         born_ms = int(born)
         sys_flag = route.sys_flag
         head = self._pack_head(
@@ -326,7 +342,8 @@ class ShortRocketMQ:
             connection.remote_host,
             route.generation,
         )
-        context = (frame, connection.direct_turn(), RocketMQFrame(route, uniq_key, template.wait))
+        answers = route.answers if templates is self._templates else route.long_answers
+        context = (frame, connection.direct_turn(), RocketMQFrame(route, answers, uniq_key, template.wait))
         return Task(connection, request, begin_ns, end - body_at + TASK_BYTES, context)
 
     def _learn(self, key: tuple[Any, ...], kind: int, data: bytes) -> RocketMQRoute | None:
@@ -372,23 +389,24 @@ class ShortRocketMQ:
         self._routes[key] = route
         return route
 
-    def _judge(self, known: bytes, properties: bytes, uniq_at: int) -> _Template | None:
+    def _judge(
+        self, templates: dict[bytes, _Template | None], known: bytes, properties: bytes, uniq_at: int, key_end: int
+    ) -> _Template | None:
         """Return the template of properties that are not known yet; None: they are not for this path."""
         if len(known) > TEMPLATE_BYTES_MAX:
             return None
-        template = self._template_of(properties, uniq_at)
-        if len(self._templates) >= TEMPLATES_MAX:
-            self._templates.clear()
-        self._templates[known] = template
+        template = self._template_of(properties, uniq_at, key_end)
+        if len(templates) >= TEMPLATES_MAX:
+            templates.clear()
+        templates[known] = template
         return template
 
-    def _template_of(self, properties: bytes, uniq_at: int) -> _Template | None:
+    def _template_of(self, properties: bytes, uniq_at: int, key_end: int) -> _Template | None:
         """Make of properties what ``RocketMQSends.plan`` makes of them, where it does nothing else."""
-        end = uniq_at + _KEY_END
         if (
             properties.count(UNIQ_PREFIX) != 1
             or (uniq_at and properties[uniq_at - 1] != 2)
-            or properties[end : end + 1] not in (b"\x02", b"")
+            or properties[key_end : key_end + 1] not in _KEY_ENDS
         ):
             return None
         try:
@@ -403,7 +421,7 @@ class ShortRocketMQ:
             return None
         return _Template(
             len(encoded).to_bytes(2, "big") + encoded[:_NAME_BYTES],
-            encoded[_KEY_END:],
+            encoded[key_end - uniq_at :],
             tags_code_of(pairs.get(TAGS, "")),
             wait,
         )
@@ -416,9 +434,9 @@ class ShortRocketMQ:
         route: RocketMQRoute = sent.route
         queue_offset, position = frame.places[0]
         digits = b"%d" % queue_offset
-        pattern = route.answers.get(len(digits))
+        pattern = sent.answers.get(len(digits))
         if pattern is None:
-            pattern = route.answers[len(digits)] = self._pattern(route, len(digits))
+            pattern = sent.answers[len(digits)] = self._pattern(route, len(digits), _KEY_MARKS[len(sent.uniq_key)])
         request = task.request
         if not pattern:
             stored = Appended(0, "", frame.store_timestamp, [queue_offset], [[(position, 1)]])
@@ -448,7 +466,7 @@ class ShortRocketMQ:
             position,
         )
 
-    def _pattern(self, route: RocketMQRoute, digit_count: int) -> bytes:
+    def _pattern(self, route: RocketMQRoute, digit_count: int, key_mark: str) -> bytes:
         """Return the format of answers, made by the usual encoder; empty bytes where a mark is not found once."""
         kind = route.request.serialize_type
         digits = _DIGITS[:digit_count]
@@ -456,7 +474,7 @@ class ShortRocketMQ:
             msg_id=self._store_host.hex().upper() + f"{_PLACE:016X}",
             queue_id=route.section.queue_id,
             queue_offset=int(digits),
-            transaction_id=_KEY_MARK,
+            transaction_id=key_mark,
             msg_region=self._config.region_id,
             trace_on=self._config.trace_on,
         )
@@ -475,7 +493,7 @@ class ShortRocketMQ:
         for mark, to in (
             (b"%016X" % _PLACE, b"%016X"),
             (offset_mark, offset_to),
-            (_KEY_MARK.encode(), b"%b"),
+            (key_mark.encode(), b"%b"),
             (opaque_mark, opaque_to),
         ):
             if encoded.count(mark) != 1:

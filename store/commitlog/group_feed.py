@@ -109,7 +109,8 @@ class LogColumns:
         sizes: NDArray[np.int64],
         tags_codes: NDArray[np.int64],
         store_timestamps: NDArray[np.int64],
-        uniq_keys: NDArray[np.uint8],
+        uniq_keys: NDArray[np.uint8] | None,
+        other_uniq_keys: dict[int, bytes],
     ) -> "LogColumns":
         """Return the columns of plain records, back to back in the log, that were appended one by one."""
         columns = cls.__new__(cls)
@@ -120,13 +121,13 @@ class LogColumns:
         columns.sections = sections
         columns.uniq_keys = uniq_keys
         columns.keys = columns.indexed = columns.in_queue = None
-        columns.other_uniq_keys = {}
+        columns.other_uniq_keys = other_uniq_keys
         columns.store_timestamp = int(store_timestamps[-1])
         columns.store_timestamps = store_timestamps
         columns.count = len(physical_offsets)
         columns.start = int(physical_offsets[0])
         columns.end = int(physical_offsets[-1]) + int(sizes[-1])
-        columns.cost_bytes = _GROUP_BYTES + columns.count * _ROW_BYTES
+        columns.cost_bytes = _GROUP_BYTES + columns.count * _ROW_BYTES + sum(map(len, other_uniq_keys.values()))
         return columns
 
     def timestamps(self) -> NDArray[np.int64]:

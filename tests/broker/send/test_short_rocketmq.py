@@ -337,6 +337,38 @@ async def test_large_and_empty_bodies(both: Both) -> None:
     await same_stores(both)
 
 
+def long_key() -> str:
+    """Return an id as a Java client makes it on a host with a public IPv6 address: 28 bytes in hex."""
+    return "FD00" + 20 * "0" + IDS.next()
+
+
+async def test_ids_of_an_ipv6_host_go_the_short_way(both: Both) -> None:
+    """Their 56 characters are stored, answered and found as on the wide way, beside usual ones with the same tags."""
+    rng = random.Random(11)
+    served = both.served
+    for number in range(40):
+        key = long_key() if number % 4 < 3 else IDS.next()
+        tail = ("", "\x02WAIT\x01true\x02", "\x02TAGS\x01a")[number % 3]
+        fields = fields_of(rng) | {"i": f"UNIQ_KEY\x01{key}{tail}"}
+        frame = partial(frame_of, (JSON, BINARY)[number % 2], SEND_V2)
+        rows = await both.alike(lambda opaque, frame=frame, fields=fields: frame(opaque, fields, b"x"))  # type: ignore[misc]
+        assert [row[1] for row in rows] == [0, 0]
+    assert both.served - served == 3 * 40
+    await same_stores(both)
+
+
+async def test_a_shorter_id_at_the_end_is_not_taken_for_a_known_kind(both: Both) -> None:
+    """Without a separator behind it, the rest of the properties is that of a usual id."""
+    rng = random.Random(12)
+    for cut in (0, 1, 20, 30):
+        for key in (IDS.next(), long_key()):
+            for kind in (JSON, BINARY):
+                fields = fields_of(rng) | {"i": f"UNIQ_KEY\x01{key[: len(key) - cut]}"}
+                frame = partial(frame_of, kind, SEND_V2)
+                await both.alike(lambda opaque, frame=frame, fields=fields: frame(opaque, fields, b"x"))  # type: ignore[misc]
+    await same_stores(both)
+
+
 async def test_other_requests_in_json_pass(both: Both) -> None:
     """A request that is no send is left to its processor."""
     data = b"".join(encode_request(RequestCode.GET_BROKER_RUNTIME_INFO, 5, serialize_type=JSON))
