@@ -42,8 +42,8 @@ _patch_v4 = Struct(">qqiq8sq8s").pack_into
 _patch_v6 = Struct(">qqiq20sq20s").pack_into
 
 ShortRecord = tuple[int, int, int, int, int, bytes]
-"""Place of ``PATCHED_AT`` in the frame's buffer, size in bytes, sysFlag, born timestamp (ms), tags code, unique key (ASCII,
-32 bytes as a rule)."""
+"""Place of ``PATCHED_AT`` in the frame's buffer, size in bytes, sysFlag, born timestamp (ms), tags code, unique key
+(ASCII, 32 bytes as a rule)."""
 _Row = tuple["ShortSection", int, int, int, int, int, bytes]
 """Section, physical offset, size, tags code, queue offset, store timestamp, unique key."""
 

@@ -264,7 +264,7 @@ def build(
     short_path: ShortPath | None = None
     if config.short_path_enable and not replication.role.is_slave:
         send_pair = table.executor("SendMessageThread")
-        short_path = send_pair.short = ShortPath(
+        short_path = ShortPath(
             config,
             store,
             sends,
@@ -280,6 +280,7 @@ def build(
             times,
             server.read_times,
         )
+        send_pair.short = short_path.drain
         if store.pool is not None:
             short_path.here = RunToCompletion(store, send_pair, environment.counters, clock, times, loop)
     pulls.use_executor(table.executor("PullMessageThread"))

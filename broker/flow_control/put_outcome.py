@@ -73,7 +73,7 @@ class PutOutcome:
         self._store = store
         self._refused_by_role = refused_by_role
 
-    def at_door(self) -> Refusal | None:
+    def refusal_at_admission(self) -> Refusal | None:
         """Return the refusal at admission, or None: the page cache is busy, no write buffer is free (RocketMQ
         SendMessageProcessor.rejectRequest), or the role forbids stores."""
         store = self._store

@@ -66,7 +66,9 @@ class SendProcessor:
         self._refused_by_role = refused_by_role or (lambda: None)
         is_slave = store.config.broker_role == "SLAVE"
         self._outcome = PutOutcome(store, self._refused_by_role)
-        self.reject_request = PutOutcome(store, reject_slave).at_door if is_slave else self._outcome.at_door
+        self.reject_request = (
+            PutOutcome(store, reject_slave).refusal_at_admission if is_slave else self._outcome.refusal_at_admission
+        )
         """The refusal at admission (on a slave, RocketMQ 5.3's), or None. Bound here: this saves a call."""
 
     def process(self, drain: Drain) -> None:

@@ -101,7 +101,7 @@ class StagedProcessor:
     def __post_init__(self, topic_home: Callable[[str], tuple[str, int] | None]) -> None:
         self._rules = StagedChecks(self.config, self.staged_log, topic_home)
         self._outcome = PutOutcome(self.store, self.refused_by_role)
-        self.reject_request = self._outcome.at_door
+        self.reject_request = self._outcome.refusal_at_admission
 
     def process(self, drain: Drain) -> None:
         """Serve the drained requests one after the other."""

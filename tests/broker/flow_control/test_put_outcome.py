@@ -100,13 +100,13 @@ def test_a_decision_that_is_stored_but_not_safe(status: PutStatus, cause: Cause)
 def test_the_door_asks_the_page_cache_then_the_pool_then_the_role() -> None:
     """As in RocketMQ; None means admitted."""
     store = FakeStore()
-    assert outcome(store).at_door() is None
-    assert outcome(store, lambda: REPLACED).at_door() is REPLACED
+    assert outcome(store).refusal_at_admission() is None
+    assert outcome(store, lambda: REPLACED).refusal_at_admission() is REPLACED
     store.deficient = True
-    refusal: Any = outcome(store, lambda: REPLACED).at_door()
+    refusal: Any = outcome(store, lambda: REPLACED).refusal_at_admission()
     assert (refusal.cause, refusal.retry_after_ms) == (Cause.NO_WRITE_BUFFER, 200)
     store.busy, store.held_ms = True, 2000
-    refusal = outcome(store, lambda: REPLACED).at_door()
+    refusal = outcome(store, lambda: REPLACED).refusal_at_admission()
     assert (refusal.cause, refusal.retry_after_ms) == (Cause.PAGE_CACHE_BUSY, 2000)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.send import short_path
+from pocketmq.broker.send import short_routes
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
@@ -118,7 +118,7 @@ class Both:
         """Requests that the short path has served."""
         path = self.short.app._run.short_path
         assert path is not None
-        return path.served + (0 if path.here is None else path.here.served)
+        return path.drain.served + (0 if path.here is None else path.here.served)
 
     async def alike(self, make: Callable[[int], bytes]) -> list[tuple[Any, ...]]:
         """Send the frame that ``make`` returns for an opaque, and a plain one behind it; both brokers must answer
@@ -332,13 +332,13 @@ async def test_remembered_headers_are_bounded_in_bytes(both: Both, monkeypatch: 
     """A header with many sections takes the memory of many: the table starts again earlier."""
     path = both.short.app._run.short_path
     assert path is not None
-    monkeypatch.setattr(short_path, "ROUTES_BYTES_MAX", path._routes_bytes + 20_000)
-    served, before = both.served, len(path._routes)
+    monkeypatch.setattr(short_routes, "ROUTES_BYTES_MAX", path.routes._bytes + 20_000)
+    served, before = both.served, len(path.routes.known)
     for count in range(1, 30):
         sections = [("B", 0, [record_of("B", 0, b"x")]) for _ in range(count)]
         assert {row[1] for row in await both.alike(partial(framed, sections))} == {0}
     assert both.served == served + 3 * 29
-    assert len(path._routes) < before + 29
+    assert len(path.routes.known) < before + 29
 
 
 @pytest.mark.scaled
@@ -471,7 +471,8 @@ async def test_second_descriptors_are_limited(tmp_path: Path) -> None:
     def writers() -> int:
         return sum(connection.direct is not None for connection in server.connections)
 
-    await send(first)
+    while not writers():  # the queue's first messages are wide, until it has been dispatched
+        await send(first)
     await send(second)
     assert (server.direct_writers, writers()) == (1, 1)
     first.close()
@@ -496,7 +497,7 @@ async def test_a_record_too_short_for_ipv6_is_left_at_the_end_of_the_read_buffer
     path = app._run.short_path
     assert path is not None
     app.topics.put(TopicConfig(topic_name="A"))
-    checks = path._checks[0]
+    checks = path.routes._checks[0]
     checks.check("A", 0)
     checks.confirm()
     app.store.consume_queues.get_or_create("A", 0)
@@ -507,7 +508,7 @@ async def test_a_record_too_short_for_ipv6_is_left_at_the_end_of_the_read_buffer
     path._view[:] = frame
     connection: Any = SimpleNamespace(remote_host=bytes(20), is_v6=True)
     assert path.take(connection, len(frame)) == 0
-    assert len(path._routes) == 1
+    assert len(path.routes.known) == 1
     await app.stop()
 
 
@@ -518,7 +519,7 @@ async def test_reads_do_not_wait_for_a_stalled_append(tmp_path: Path, monkeypatc
     app = BrokerApp(BrokerConfig(listen_port=0), settings, file_system=disk)
     await app.start()
     assert app._run.short_path is not None
-    monkeypatch.setattr(app._run.short_path, "settle", lambda: None)
+    monkeypatch.setattr(app._run.short_path.drain, "settle", lambda: None)
     peer, other = Peer(app), Peer(app)
     opaque = OPAQUE_FROM
     while not app.store.short.waiting:  # the first ones are wide

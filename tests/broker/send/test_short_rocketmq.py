@@ -381,7 +381,7 @@ async def test_what_cannot_be_appended_here_goes_the_wide_way(both: Both, monkey
     """The request of a task is complete: the wide way stores the same record and gives the same answer."""
     path = both.short.app._run.short_path
     assert path is not None
-    monkeypatch.setattr(path, "_append", lambda frames, now_ns: (0, now_ns, now_ns))
+    monkeypatch.setattr(path.drain, "_append", lambda frames, now_ns: (0, now_ns, now_ns))
     served = both.served
     rng = random.Random(4)
     for _ in range(20):
