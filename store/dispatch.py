@@ -90,18 +90,18 @@ class Dispatcher:
         try:
             if self.dispatched_offset != start or self._log_source.committed_offset < end:
                 return False
-            updates = self._queues.put_rows(rows, count)
-            if updates is None:
-                return False
-            self.dispatched_offset = end
+            updates, all_put = self._queues.put_rows(rows, count)
+            if all_put:
+                self.dispatched_offset = end
         finally:
             self._pass_lock.release()
-        for callback in self.on_shown:
-            try:
-                callback(updates)
-            except Exception as error:
-                self._log.error("dispatch_callback_failed", error=repr(error))
-        return True
+        if updates:  # also of a part: its entries are no news when all are put again
+            for callback in self.on_shown:
+                try:
+                    callback(updates)
+                except Exception as error:
+                    self._log.error("dispatch_callback_failed", error=repr(error))
+        return all_put
 
     def announce(self, end_offset: int) -> None:
         """Announce that the log has grown to ``end_offset`` without columns (a slave's raw append): they are read from

@@ -24,7 +24,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.hashes import crc32
 from pocketmq.common.record import BLANK_BYTES_MIN
 from pocketmq.common.record_group import GroupSection, uniq_key_rows
-from pocketmq.store.commitlog.commit_log import CommitLog
+from pocketmq.store.commitlog.commit_log import LONG_HOLD_NS, CommitLog
 from pocketmq.store.commitlog.group_feed import LogColumns
 from pocketmq.store.commitlog.windows import NoWindow
 from pocketmq.store.consumequeue.consume_queue import ConsumeQueue
@@ -122,12 +122,14 @@ class ShortAppend:
         """
         lock = self._lock
         lock.enter_at(now_ns)
-        entered_ns = lock.held_since_ns
+        entered_ns, asked_ns = lock.held_since_ns, now_ns
         try:
             taken = self._append_locked(frames)
         finally:
             now_ns = self._monotonic_ns()
             lock.leave_at(now_ns)
+        if now_ns - entered_ns > LONG_HOLD_NS:
+            self._tell_long_hold(frames[: taken or None], now_ns - entered_ns, entered_ns - asked_ns)
         if taken:
             log = self._log
             if log.committed_offset == log.appended_offset or log.on_buffered is None:
@@ -137,12 +139,16 @@ class ShortAppend:
                 log.on_buffered()
         return taken, entered_ns, now_ns
 
+    def _tell_long_hold(self, frames: Sequence[ShortFrame], held_ns: int, waited_ns: int) -> None:
+        records, size_bytes = sum(frame.count for frame in frames), sum(frame.size_bytes for frame in frames)
+        self._log.tell_long_hold(held_ns, waited_ns, records, size_bytes)
+
     def append_now(self, frame: ShortFrame, now_ns: int) -> int:
         """Append one frame into the write buffer, if that needs no waiting; return when it was done, 0: it was not.
 
         For the event loop, where the store's appends cannot stall.
         """
-        log, lock = self._log, self._lock
+        log, lock, entered_ns = self._log, self._lock, now_ns
         if not lock.try_enter_at(now_ns):
             return 0
         try:
@@ -153,6 +159,8 @@ class ShortAppend:
         finally:
             now_ns = self._monotonic_ns()
             lock.leave_at(now_ns)
+        if now_ns - entered_ns > LONG_HOLD_NS:
+            self._tell_long_hold((frame,), now_ns - entered_ns, 0)
         if taken and log.on_buffered is not None:
             log.on_buffered()
         return now_ns if taken else 0

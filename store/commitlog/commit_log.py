@@ -188,7 +188,7 @@ class CommitLog:
             if since_ns:
                 times.append_ns = now_ns - since_ns
                 if times.append_ns > LONG_HOLD_NS:
-                    self._tell_long_hold(group, times)
+                    self.tell_long_hold(times.append_ns, times.lock_wait_ns, len(group.starts), size_bytes)
         self._tell_appended(pieces, end)
         physical_offsets = group.physical_offsets
         assert physical_offsets is not None
@@ -300,13 +300,14 @@ class CommitLog:
             self.writer.start_at(offset)
             self.appended_offset = self.committed_offset = self.flushed_offset = self.last_group_offset = offset
 
-    def _tell_long_hold(self, group: RecordGroup, times: PutTimes) -> None:
+    def tell_long_hold(self, held_ns: int, waited_ns: int, records: int, size_bytes: int) -> None:
+        """Log an append that held the lock for more than ``LONG_HOLD_NS``."""
         self._log.warning(
             "[NOTIFYME]putMessage in lock cost time(ms)",
-            lock_held_ms=times.append_ns // 1_000_000,
-            lock_wait_ms=times.lock_wait_ns // 1_000_000,
-            records=len(group.starts),
-            size_bytes=len(group.buffer),
+            lock_held_ms=held_ns // 1_000_000,
+            lock_wait_ms=waited_ns // 1_000_000,
+            records=records,
+            size_bytes=size_bytes,
         )
 
     def advance(self, end: int, is_buffered: bool) -> None:

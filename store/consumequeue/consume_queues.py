@@ -246,14 +246,15 @@ class ConsumeQueues:
 
     def put_rows(
         self, rows: Sequence[tuple[Any, int, int, int, int, int, bytes]], count: int
-    ) -> list[tuple[str, int, int]] | None:
-        """Put the entries of short appends, row by row (see ``Dispatcher.show``); return what ``put_groups`` returns.
+    ) -> tuple[list[tuple[str, int, int]], bool]:
+        """Put the entries of short appends, row by row (see ``Dispatcher.show``); return what ``put_groups`` returns,
+        and whether all were put.
 
-        None: some could not be put, because memory is short or a queue has gone. Put all of them again, as a group:
-        entries that are there already are skipped.
+        If not, memory is short or a queue has gone. Put all of them again, as a group: entries that are there already
+        are skipped.
         """
         if self._dirty_entries * ENTRY_BYTES > self._tails_bytes_max // 2:
-            return None
+            return [], False
         updates: list[tuple[str, int, int]] = []
         put = 0
         with self._dirty_lock:
@@ -261,6 +262,8 @@ class ConsumeQueues:
             for section, position, size, code, queue_offset, _, _ in rows:
                 queue = section.queue
                 if not queue.put_one(queue_offset, position, size, code):
+                    if put and rows[put - 1][0] is section:
+                        updates += ((section.topic, section.queue_id, queue.max_offset),)
                     break
                 self._dirty[queue] = None
                 put += 1
@@ -272,7 +275,7 @@ class ConsumeQueues:
                 self._dirty_since_ns = self._clock.monotonic_ns()
             if self._worker is not None:
                 self._worker.wake()
-        return updates if put == count else None
+        return updates, put == count
 
     def _tell_illegal(self, topic: str, queue_id: int, event: str, **facts: object) -> None:
         """Log an impossible queue: once, and at most ``ILLEGAL_TOLD_MAX`` of them."""
