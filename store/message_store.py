@@ -234,22 +234,22 @@ class MessageStore:
         """Make groups appended with ``dispatch_later`` visible to consumers."""
         self.dispatcher.dispatch_here()
 
-    def acknowledge(self, end_offset: int, wait: bool, done: Done) -> None:
+    def acknowledge(self, end_offset: int, wait: bool, done: Done, *, may_sync: bool = False) -> None:
         """Call ``done(status)`` when the group that ends at ``end_offset`` is as safe as the settings promise.
 
         At once in this thread under ASYNC_FLUSH (with a write-buffer pool it may be in RAM only), or if it is durable
         already, or ``wait`` is False (RocketMQ property WAIT); else later in a flush thread: PUT_OK, FLUSH_DISK_TIMEOUT
         after ``sync_flush_timeout``, or SERVICE_NOT_AVAILABLE when the log is fenced: it is then unknown whether the
         disk has it. A synchronous master waits for its slaves as well, at the same time; see ``Replicas.wait``. A
-        replaced master answers SERVICE_NOT_AVAILABLE.
+        replaced master answers SERVICE_NOT_AVAILABLE. ``may_sync``: this thread may sync where that is quick.
         """
         replicas = self.replicas
         if replicas is None:
-            self._acknowledge_flush(end_offset, wait, done)
+            self._acknowledge_flush(end_offset, wait, done, may_sync)
         elif replicas.is_fenced:
             done(PutStatus.SERVICE_NOT_AVAILABLE)
         elif not wait or not replicas.is_synchronous:
-            self._acknowledge_flush(end_offset, wait, done)
+            self._acknowledge_flush(end_offset, wait, done, may_sync)
         elif self._group_commit is None and self.log.fenced_by is None:
             replicas.wait(end_offset, done)  # no need to wait for the disk
         else:
@@ -263,12 +263,14 @@ class MessageStore:
         replicas = self.replicas
         return self._group_commit is not None or (replicas is not None and replicas.is_synchronous)
 
-    def _acknowledge_flush(self, end_offset: int, wait: bool, done: Done) -> None:
+    def _acknowledge_flush(self, end_offset: int, wait: bool, done: Done, may_sync: bool = False) -> None:
         log = self.log
         if log.fenced_by is not None and end_offset > log.flushed_offset:
             done(PutStatus.SERVICE_NOT_AVAILABLE)
         elif self._group_commit is None or log.flushed_offset >= end_offset:
             done(PutStatus.PUT_OK)
+        elif wait and may_sync:
+            self._group_commit.lead(end_offset, done)
         elif wait:
             self._group_commit.wait(end_offset, done)
         else:

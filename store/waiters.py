@@ -36,7 +36,8 @@ class Waiters:
         self._lock = threading.Lock()
         self._by_offset: list[tuple[int, int, _Waiter]] = []
         self._by_deadline: list[tuple[int, int, _Waiter]] = []
-        self._numbers = 0
+        self.added = 0
+        """Waiters accepted so far."""
         self._count = 0
 
     def __len__(self) -> int:
@@ -47,8 +48,8 @@ class Waiters:
         with self._lock:
             if self._count >= self._count_max:
                 return False
-            number = self._numbers
-            self._numbers += 1
+            number = self.added
+            self.added += 1
             self._count += 1
             waiter = _Waiter(offset, deadline_ns, number, done)
             heapq.heappush(self._by_offset, (offset, number, waiter))

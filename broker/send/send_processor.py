@@ -121,7 +121,7 @@ class SendProcessor:
         if not result.status.is_stored:
             self._counters.put_failed(len(group))
             self._log.error("append_failed", status=result.status.name, error=result.error, records=len(group))
-            self._answer(sends, result, result.status, put_timing)
+            self.answer(sends, result, result.status, put_timing)
             return
         self._counters.put(len(group), group.size_bytes)
         for batch in batches:
@@ -141,14 +141,14 @@ class SendProcessor:
         """Answer ``sends`` when the store calls back: once, in this thread or in the flush thread."""
 
         def done(status: PutStatus) -> None:
-            self._answer(sends, result, status, put_timing, waited=wait)
+            self.answer(sends, result, status, put_timing, waited=wait)
 
         try:
             self._store.acknowledge(result.end_offset, wait, done)
         except PocketMQError as error:
-            self._post_refusals(sends, refusal_of(error, Stored.UNKNOWN), result, put_timing.drained_ns)
+            self.refuse(sends, refusal_of(error, Stored.UNKNOWN), result, put_timing.drained_ns)
 
-    def _answer(
+    def answer(
         self,
         sends: list[PlannedSend],
         result: AppendResult,
@@ -157,9 +157,12 @@ class SendProcessor:
         *,
         waited: bool = False,
     ) -> None:
-        timing = None if self._times is None else self._times.answering(sends, result, put_timing, waited)
+        """Answer ``sends`` with the store's verdict. ``waited``: for flush or slaves. Any thread."""
+        timing = None
+        if self._times is not None:
+            timing = self._times.answering(sends, sends[0].task.created_ns, result, put_timing, waited)
         if not status.is_stored:
-            self._post_refusals(sends, self._outcome.refusal(status, result), result, put_timing.drained_ns, timing)
+            self.refuse(sends, self._outcome.refusal(status, result), result, put_timing.drained_ns, timing)
             return
         remark = put_remark(status.name, result.error)
         appended = Appended(status.code, remark, result.store_timestamp, result.first_queue_offsets, result.runs)
@@ -182,7 +185,7 @@ class SendProcessor:
         for send in sends:
             drain.refuse(send.task, refusal.with_stages(((QUEUE_WAIT, drained_ns - send.task.created_ns),)))
 
-    def _post_refusals(
+    def refuse(
         self,
         sends: list[PlannedSend],
         refusal: Refusal,
@@ -190,7 +193,7 @@ class SendProcessor:
         drained_ns: int,
         timing: RequestTiming | None = None,
     ) -> None:
-        """Refuse sends after the store's answer."""
+        """Refuse sends after the store's answer. Any thread."""
         self._refusals.note(refusal.cause.value, refusal.code, refusal.remark, len(sends))
         put_stages = tuple(
             (name, took_ns)

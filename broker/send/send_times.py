@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
+from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.send.send_batch import PlannedSend
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
@@ -55,10 +56,15 @@ class SendTimes:
     same time, and the whole wait counts as the slaves'."""
 
     def answering(
-        self, sends: Sequence[PlannedSend], result: AppendResult, put_timing: PutTiming, waited: bool
+        self,
+        sends: Sequence[PlannedSend] | Sequence[Task],
+        oldest_ns: int,
+        result: AppendResult,
+        put_timing: PutTiming,
+        waited: bool,
     ) -> RequestTiming:
-        """Count the puts that the store has just answered; return the timing of ``sends``. ``waited``: for the
-        flush."""
+        """Count the puts that the store has just answered; return the timing of ``sends``, the first of which was
+        queued at ``oldest_ns``. ``waited``: for the flush."""
         now_ns = self.clock.monotonic_ns()
         count = len(sends)
         self.put_times.record(now_ns - put_timing.asked_ns, count)
@@ -80,7 +86,7 @@ class SendTimes:
             wait_ns = stages_ns[stage] = now_ns - put_timing.appended_ns
             self.stages.record_ns(stage, wait_ns, count)
             self.flush_times.look()
-        return SEND_PAIR, sends, sends[0].task.created_ns, stages_ns, put_timing.drained_ns
+        return SEND_PAIR, sends, oldest_ns, stages_ns, put_timing.drained_ns
 
 
 def stages_of(put: tuple[int, int, int], answer_ns: int) -> list[int]:

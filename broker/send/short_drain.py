@@ -2,7 +2,8 @@
 
     serve         the small sends at the head of a drain become one append (``ShortAppend``)
     _answer       the thread writes the answers (``DirectWriter``): waking the loop costs more than the append
-    _acknowledge  where flush or slaves are waited for, the answer is the usual one, later
+    _acknowledge  where flush or slaves are waited for, the same answer, written by the thread that has the verdict;
+                  this thread syncs itself where that is quick (``GroupCommit.lead``)
     settle        statistics are sums until a tick of 50 ms, which also hands the rows for the key index on
 
 Lives here: ``ShortDrain``. What it cannot append, it gives back to the executor for the wide way.
@@ -11,8 +12,9 @@ Lives here: ``ShortDrain``. What it cannot append, it gives back to the executor
 from typing import Any, Final
 
 from pocketmq.broker.request.executor import SETTLE_AFTER_MS, DrainExecutor
-from pocketmq.broker.request.request_task import AnswerPort, Buffers, Task
+from pocketmq.broker.request.request_task import AnswerPort, Buffers, Task, refusal_of
 from pocketmq.broker.send.native_append import NativeSend
+from pocketmq.broker.send.send_batch import PlannedSend
 from pocketmq.broker.send.send_processor import SendProcessor
 from pocketmq.broker.send.send_times import PutTiming, SendTimes, stages_of
 from pocketmq.broker.send.short_answer import answer_of
@@ -21,6 +23,7 @@ from pocketmq.broker.send.short_routes import ShortRoutes
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stage_times import SEND_PAIR, RequestTiming
 from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.histogram import QUICK_NS
 from pocketmq.remoting.connection import Connection
 from pocketmq.store.append_result import AppendResult, PutStatus
@@ -134,16 +137,53 @@ class ShortDrain:
             self._answers.post(posted)
 
     def _acknowledge(self, tasks: list[Task], frames: list[ShortFrame], times: _Times) -> None:
-        """Answer when flush and slaves allow it, in the usual way; so too after something has closed the gate."""
-        sends: list[Any] = []
-        result = AppendResult(PutStatus.PUT_OK, store_timestamp=frames[0].store_timestamp)
+        """Answer when flush and slaves allow it, here or in their threads; so too after something has closed the
+        gate."""
+        end_offset = 0
         for task, frame in zip(tasks, frames, strict=True):
+            task.settled = True
+            end_offset = frame.places[-1][1] + sum([record[1] for record in frame.parts[-1][1]])
+        waiting = [task for task in tasks if _waits(task)]
+        others = [task for task in tasks if not _waits(task)] if len(waiting) < len(tasks) else []
+        # With more requests in the queue this thread has work, and the other one syncs meanwhile.
+        may_sync = not self._executor.queue.tasks
+        for chosen, wait in ((others, False), (waiting, True)):
+            if chosen:
+                self._acknowledge_some(chosen, end_offset, wait, times, may_sync)
+
+    def _acknowledge_some(self, tasks: list[Task], end_offset: int, wait: bool, times: _Times, may_sync: bool) -> None:
+        started_ns, _, appended_ns = times
+        timing = PutTiming(started_ns, started_ns, appended_ns, stages_of(times, 0))
+
+        def done(status: PutStatus) -> None:
+            if status is not PutStatus.PUT_OK:
+                result = AppendResult(PutStatus.PUT_OK, end_offset)
+                self._processor.answer(self._sends_of(tasks, result), result, status, timing, waited=wait)
+                return
+            answered = None
+            if self._times is not None:  # before the answer: a reader that has it sees its times
+                stored = AppendResult(status, end_offset)
+                answered = self._times.answering(tasks, tasks[0].created_ns, stored, timing, wait)
+            self._answer(tasks)
+            self._answers.post([], answered)
+
+        try:
+            self._store.acknowledge(end_offset, wait, done, may_sync=may_sync)
+        except PocketMQError as error:
+            result = AppendResult(PutStatus.PUT_OK, end_offset)
+            self._processor.refuse(self._sends_of(tasks, result), refusal_of(error, Stored.UNKNOWN), result, started_ns)
+
+    def _sends_of(self, tasks: list[Task], result: AppendResult) -> list[PlannedSend]:
+        """Return stored sends as the wide way has them, which words every answer but the usual one; fill in
+        ``result``."""
+        sends: list[PlannedSend] = []
+        for task in tasks:
+            frame: ShortFrame = task.context[0]
             first = len(result.runs)
+            result.store_timestamp = frame.store_timestamp
             for (_, records), (queue_offset, position) in zip(frame.parts, frame.places, strict=True):
                 result.first_queue_offsets.append(queue_offset)
                 result.runs.append([(position, len(records))])
-                result.end_offset = position + sum(record[1] for record in records)
-            task.settled = True
             if task.context[2] is not None:
                 sends.append(self._rocketmq.send_of(task, first))
                 continue
@@ -165,8 +205,7 @@ class ShortDrain:
                     range(first, len(result.runs)),
                 )
             )
-        started_ns, _, appended_ns = times
-        self._processor.acknowledge(sends, result, PutTiming(started_ns, started_ns, appended_ns, stages_of(times, 0)))
+        return sends
 
     # ---- statistics
 
@@ -202,3 +241,10 @@ class ShortDrain:
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)  # last: a reader that sees the messages sees their times
         self._store.short.hand_on()
+
+
+def _waits(task: Task) -> bool:
+    """Return whether a send waits for flush and slaves (RocketMQ property WAIT)."""
+    _, _, sent = task.context
+    header: Any = task.request.header
+    return bool(header.wait if sent is None else sent.wait)

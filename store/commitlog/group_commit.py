@@ -4,6 +4,7 @@ Lives here: ``GroupCommit``, which syncs for waiting sends.
 """
 
 from collections import deque
+from typing import Final
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
@@ -12,6 +13,10 @@ from pocketmq.store.append_result import PutStatus
 from pocketmq.store.commitlog.commit_log import CommitLog
 from pocketmq.store.errors import StoreFenced
 from pocketmq.store.waiters import Done, Waiters
+
+LEAD_SYNC_NS_MAX: Final = 500_000
+"""A thread syncs for itself only after a sync that took less: waking another one costs as much as a quick sync, and on
+a slow disk appends go on while the other one syncs."""
 
 
 class GroupCommit:
@@ -33,6 +38,9 @@ class GroupCommit:
         self._to_tell: deque[list[Done]] = deque()
         self._worker: Worker | None = None
         self._watcher: Worker | None = None
+        self._watcher_sleeps = True  # until woken; else it looks again before any deadline that is added now
+        self._seen = 0  # waiters that had come when the watcher last looked
+        self._syncing = False
 
     def start(self, runner: Runner) -> None:
         """Start the workers."""
@@ -58,22 +66,44 @@ class GroupCommit:
 
     def wait(self, offset: int, done: Done) -> None:
         """Call ``done`` once ``offset`` is durable, or after the timeout with FLUSH_DISK_TIMEOUT."""
-        first = len(self.waiters) == 0
+        if self._add(offset, done):
+            self.wake()
+
+    def lead(self, offset: int, done: Done) -> None:
+        """Do as ``wait``, but sync in this thread, and call ``done`` there, if no sync runs and syncs are quick.
+
+        The deadline holds as well: if this sync hangs, the watcher answers, and so it does for sends that come
+        meanwhile.
+        """
+        if not self._add(offset, done):
+            return
+        may_lead = not self._syncing and self._worker is not None and self._log.last_flush_ns <= LEAD_SYNC_NS_MAX
+        if not may_lead or self.step() is not None:
+            self.wake()
+
+    def _add(self, offset: int, done: Done) -> bool:
+        """Add a waiter, and see that its deadline is watched; call ``done`` if there are too many."""
         if not self.waiters.add(offset, self._clock.monotonic_ns() + self._timeout_ns, done):
             self.timeouts += 1
             done(PutStatus.FLUSH_DISK_TIMEOUT)
-            return
-        self.wake()
-        if first and self._watcher is not None:
+            return False
+        if self._watcher_sleeps and self._watcher is not None:
+            self._watcher_sleeps = False
             self._watcher.wake()
+        return True
 
     def step(self) -> float | None:
-        """Sync once if there is anything to sync; answer the sends it serves, here or in the other worker."""
+        """Sync once if there is anything to sync; answer the sends it serves, here or in the other worker. Return 0 if
+        others wait by now, else None.
+        """
+        self._syncing = True
         try:
             flushed_offset = self._log.flush()
         except StoreFenced:
             self._call(self.waiters.leave_all(), PutStatus.SERVICE_NOT_AVAILABLE)
             return None
+        finally:
+            self._syncing = False
         served = self.waiters.release(flushed_offset)
         self.served += len(served)
         others_wait = len(self.waiters) > 0
@@ -93,7 +123,11 @@ class GroupCommit:
             self._call(served, PutStatus.PUT_OK)
 
     def watch(self) -> float | None:
-        """Answer sends served by a sync and those whose deadline has passed; return the ms until the next deadline."""
+        """Answer sends served by a sync and those whose deadline has passed; return the ms until the next deadline.
+
+        All wait equally long, so a deadline added later is never before the one awaited: no send has to wake a watcher
+        that waits for one. It sleeps until woken once no send has come for as long as sends wait.
+        """
         self._tell_served()
         now_ns = self._clock.monotonic_ns()
         expired = self.waiters.expire(now_ns)
@@ -101,8 +135,15 @@ class GroupCommit:
             self.timeouts += len(expired)
             self._logger.warning("flush_disk_timeout", waiters=len(expired), flushed_offset=self._log.flushed_offset)
             self._call(expired, PutStatus.FLUSH_DISK_TIMEOUT)
+        self._watcher_sleeps = True
         deadline_ns = self.waiters.next_deadline_ns()
-        return None if deadline_ns is None else max(1.0, (deadline_ns - now_ns) / 1_000_000)
+        added, self._seen = self._seen, self.waiters.added
+        if deadline_ns is None:
+            if added == self._seen:
+                return None
+            deadline_ns = now_ns + self._timeout_ns
+        self._watcher_sleeps = False
+        return max(1.0, (deadline_ns - now_ns) / 1_000_000)
 
     def _call(self, callbacks: list[Done], status: PutStatus) -> None:
         for done in callbacks:

@@ -45,16 +45,17 @@ def test_a_part_of_a_frame_that_got_its_entries_is_announced(tmp_path: Path) -> 
 
 def test_a_long_short_append_is_reported(tmp_path: Path) -> None:
     """RocketMQ's words appear above 500 ms under the lock, as for a wide append; below that none."""
-    slow_ms = 0
+    times_ms: list[int] = []
 
     def hook(operation: str, path: str) -> None:
-        if operation == "write" and "/commitlog/" in path:
-            stepped.clock.advance_ms(slow_ms)
+        if operation == "write" and "/commitlog/" in path and times_ms:
+            stepped.clock.advance_ms(times_ms.pop())
 
     stepped = Stepped(tmp_path, HookedFileSystem(hook))
     stepped.append(b"0", topic="A")
     frames = [short_frame(stepped, ("A", b"%d" % number), ("A", b"x")) for number in range(2)]
     for slow_ms in (500, 612):
+        times_ms.append(slow_ms)
         assert stepped.store.short.append(frames, stepped.clock.monotonic_ns())[0] == 2
         frames = [short_frame(stepped, ("A", b"x"), ("A", b"y")) for _ in range(2)]
     told = [event for event in stepped.log.events if event["event"] == "[NOTIFYME]putMessage in lock cost time(ms)"]

@@ -168,9 +168,9 @@ def test_a_put_counts_lock_append_and_flush(world: World) -> None:
     world.clock.advance_ms(612)
     connection: Any = FakeConnection()
     sends: Any = [SimpleNamespace(task=Task(connection, make_request(), begin_ns, 1))]
-    times.answering(sends, result, put_timing, waited=False)
+    times.answering(sends, begin_ns, result, put_timing, waited=False)
     world.clock.advance_ms(30)
-    _, _, oldest_ns, stages_ns, _ = times.answering(sends, result, put_timing, waited=True)
+    _, _, oldest_ns, stages_ns, _ = times.answering(sends, begin_ns, result, put_timing, waited=True)
     assert oldest_ns == begin_ns
     assert [label for label, count in world.sources.put_times.window() if count] == ["[500ms~1s]"]
     assert world.sources.put_times.max_ms == 640

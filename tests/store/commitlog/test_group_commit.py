@@ -127,7 +127,7 @@ def test_each_waiter_has_a_deadline_of_its_own(tmp_path: Path) -> None:
     assert commit.watch() == 3000
     assert told == [(first, PutStatus.FLUSH_DISK_TIMEOUT)]
     stepped.clock.advance_ms(3000)
-    assert commit.watch() is None
+    assert commit.watch() is None  # nothing has come since
     assert told[1:] == [(second, PutStatus.FLUSH_DISK_TIMEOUT)]
     stepped.store.close()
 
@@ -206,3 +206,83 @@ def test_deadlines_pass_while_a_sync_hangs(tmp_path: Path) -> None:
     go.set()
     store.close()
     assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+
+
+def lead(stepped: Stepped, end_offset: int, told: Told) -> None:
+    stepped.store.acknowledge(end_offset, True, lambda status: told.append((end_offset, status)), may_sync=True)
+
+
+def test_a_thread_may_sync_for_itself_while_syncs_are_quick(tmp_path: Path) -> None:
+    """Then its answer comes before ``acknowledge`` returns, and covers what others wait for; after a slow sync the
+    worker syncs."""
+    slow_ms = 0
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "sync" and "commitlog" in path:
+            stepped.clock.advance_ms(slow_ms)
+
+    stepped, commit = sync_store(tmp_path, HookedFileSystem(hook))
+    told: Told = []
+    first = stepped.append(b"1")
+    lead(stepped, first, told)
+    assert told == [(first, PutStatus.PUT_OK)]
+    assert stepped.store.flushed_offset == first
+    second, slow_ms = stepped.append(b"2"), 1
+    lead(stepped, second, told)
+    third = stepped.append(b"3")
+    lead(stepped, third, told)
+    assert told == [(first, PutStatus.PUT_OK), (second, PutStatus.PUT_OK)]
+    assert stepped.store.flushed_offset == second
+    stepped.runner.run_until_idle()
+    assert told[2:] == [(third, PutStatus.PUT_OK)]
+    assert commit.served == 3
+    stepped.store.close()
+
+
+def test_a_failed_sync_of_a_sending_thread_fences_the_log(tmp_path: Path) -> None:
+    """Nothing is acknowledged, and the next append is refused."""
+    broken = False
+
+    def hook(operation: str, path: str) -> None:
+        if broken and operation == "sync" and "commitlog" in path:
+            raise DiskError("sync failed", why="EIO")
+
+    stepped, _ = sync_store(tmp_path, HookedFileSystem(hook))
+    told: Told = []
+    end, broken = stepped.append(b"lost"), True
+    lead(stepped, end, told)
+    assert told == [(end, PutStatus.SERVICE_NOT_AVAILABLE)]
+    assert stepped.store.append(bodies(b"more")).status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert stepped.store.flushed_offset == 0
+
+
+def test_while_a_sending_thread_hangs_in_a_sync_all_get_their_timeout(tmp_path: Path) -> None:
+    """With real threads: the watcher answers the one that syncs and the one that came later, once each."""
+    go, syncs = threading.Event(), threading.Event()
+
+    def hook(operation: str, path: str) -> None:
+        if operation == "sync" and "/commitlog/0" in path and not path.endswith("allocating"):
+            syncs.set()
+            go.wait(60)
+
+    config = store_config(tmp_path, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=20)
+    store = MessageStore(config, file_system=HookedFileSystem(hook), runner=ThreadRunner())
+    store.open()
+    answers: list[PutStatus] = []
+    both = threading.Semaphore(0)
+
+    def done(status: PutStatus) -> None:
+        answers.append(status)
+        both.release()
+
+    first = store.append(bodies(b"1")).end_offset
+    leader = threading.Thread(target=lambda: store.acknowledge(first, True, done, may_sync=True))
+    leader.start()
+    assert syncs.wait(30)
+    store.acknowledge(store.append(bodies(b"2")).end_offset, True, done, may_sync=True)  # does not wait for the sync
+    assert both.acquire(timeout=30)
+    assert both.acquire(timeout=30)
+    go.set()
+    leader.join(30)
+    store.close()
+    assert answers == [PutStatus.FLUSH_DISK_TIMEOUT] * 2
