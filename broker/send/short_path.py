@@ -60,6 +60,10 @@ from pocketmq.store.short_append import PATCHED_AT, ShortFrame, ShortRecord, Sho
 FRAMES_MAX: Final = 64
 """Frames of one read that are served here; the rest is decoded, which ends the connection's turn if it is much."""
 HEADER_BYTES_MAX: Final = 16_384
+ENDS_MAX: Final = 20_000
+"""Ends of records remembered: a topic's differ from all others', and there may be 10,000 of them."""
+END_BYTES_MAX: Final = 512
+"""Longest end that is remembered; usual ones have about 100 bytes."""
 TASK_BYTES: Final = 1024
 """As ``admission`` counts a queued request."""
 _SAMPLE_NS: Final = 10_000_000
@@ -99,7 +103,7 @@ class ShortPath:
         self._gate = store.gate
         self._pool = store.pool
         self._lock = store.log.lock
-        self._checker = checker = PlainChecker(rules)
+        self._checker = checker = PlainChecker(rules, count_max=ENDS_MAX, tail_bytes_max=END_BYTES_MAX)
         self._ends = checker.ends
         self._unpack_record = checker.short_fields.unpack_from
         self._body_at = checker.body_at

@@ -45,6 +45,9 @@ TAILS_BYTES_MAX: Final = 64 << 20
 """Memory limit of all tails: written entries are released first, then dispatch waits for the writer."""
 WRITE_SOON_BYTES: Final = 4 << 20
 """Unwritten entries that wake the writer before its second is over."""
+REST_FACTOR: Final = 9
+"""A round of writes is followed by a rest of at least so many times its length: a round opens, writes and closes a
+file for each dirty queue, and a store may have tens of thousands. Memory's limits cut the rest short."""
 RETRY_AFTER_MS: Final = 1000.0
 ILLEGAL_TOLD_MAX: Final = 100
 """How many queues that cannot be on a disk are logged one by one."""
@@ -100,6 +103,7 @@ class ConsumeQueues:
         self._illegal_told: set[tuple[str, int]] = set()
         self._dirty_entries = 0
         self._dirty_since_ns = 0
+        self._rest_until_ns = 0
         self._dirty_lock = threading.Lock()  # never held over I/O
         self._file_lock = threading.Lock()  # held over I/O: one thread works on files
         self._worker: Worker | None = None
@@ -359,7 +363,8 @@ class ConsumeQueues:
         with self._dirty_lock:
             if not self._dirty:
                 return None
-            wait_ns = self._dirty_since_ns + self._interval_ns - self._clock.monotonic_ns()
+            now_ns = self._clock.monotonic_ns()
+            wait_ns = max(self._dirty_since_ns + self._interval_ns, self._rest_until_ns) - now_ns
         if wait_ns > 0 and self.unwritten_bytes < WRITE_SOON_BYTES:
             return wait_ns / 1_000_000
         try:
@@ -367,7 +372,9 @@ class ConsumeQueues:
         except (OSError, PocketMQError) as error:
             self._log.error("consume_queue_write_failed", error=str(error), unwritten_bytes=self.unwritten_bytes)
             return RETRY_AFTER_MS
-        return None if not self._dirty else self._interval_ns / 1_000_000
+        end_ns = self._clock.monotonic_ns()
+        self._rest_until_ns = end_ns + REST_FACTOR * (end_ns - now_ns)
+        return None if not self._dirty else max(self._interval_ns, self._rest_until_ns - end_ns) / 1_000_000
 
     def flush(self, force: bool = True) -> None:
         """Write every dirty queue (``force`` False: only if the interval is over). Durable after the next sync of the

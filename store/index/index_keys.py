@@ -18,7 +18,7 @@ from pocketmq.store.commitlog.group_feed import LogColumns
 
 UNIQ_KEY_BYTES: Final = 32
 _MASK: Final = 0xFFFF_FFFF
-_PREFIXES_MAX: Final = 8192
+_PREFIXES_MAX: Final = 65_536
 _COLUMN_KEY_BYTES_MAX: Final = 64
 _POWERS: Final = np.array([pow(31, n, 1 << 32) for n in range(_COLUMN_KEY_BYTES_MAX + 1)], np.uint32)
 

@@ -17,7 +17,7 @@ from pocketmq.common.record_group import GroupSection, RecordGroup
 from pocketmq.common.runner import SteppedRunner, ThreadRunner
 from pocketmq.common.topics import SCHEDULE_TOPIC
 from pocketmq.store.commitlog.group_feed import GroupFeed, LogColumns
-from pocketmq.store.consumequeue.consume_queue import ENTRY_BYTES
+from pocketmq.store.consumequeue.consume_queue import ENTRY_BYTES, ConsumeQueue
 from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.consumequeue.get import GetMessageStatus, get_message
 from pocketmq.store.disk.os_file_system import OsFileSystem
@@ -270,6 +270,31 @@ def test_queues_are_written_each_second_when_dirty(tmp_path: Path) -> None:
     fixture.clock.advance_ms(1000)
     assert writer.step() is None
     assert len(tree(tmp_path / "consumequeue")) == 1
+    assert fixture.queues.unwritten_bytes == 0
+
+
+def test_after_a_long_round_of_writes_the_writer_rests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tens of thousands of queues a round takes long; the next one begins after nine times as long."""
+    fixture = Fixture(tmp_path).open()
+    writer = next(worker for worker in fixture.runner.workers if worker.name == "consume-queue-writer")
+    write = ConsumeQueue.write
+
+    def slowly(queue: ConsumeQueue) -> int:
+        fixture.clock.advance_ms(500)
+        return write(queue)
+
+    monkeypatch.setattr(ConsumeQueue, "write", slowly)
+    fixture.put(Put())
+    fixture.run()
+    fixture.clock.advance_ms(1000)
+    assert writer.step() is None
+    fixture.put(Put())
+    fixture.run()
+    fixture.clock.advance_ms(1000)
+    assert writer.step() == 3500
+    assert fixture.queues.unwritten_bytes == ENTRY_BYTES
+    fixture.clock.advance_ms(3500)
+    assert writer.step() is None
     assert fixture.queues.unwritten_bytes == 0
 
 
