@@ -10,6 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from pocketmq.broker.group.subscription_conflicts import Wish, difference, wish_of
 from pocketmq.broker.topic.topic_table import TableFull
+from pocketmq.common.bounds import bounded
 from pocketmq.common.limits import text_bytes
 from pocketmq.remoting.protocol.client import SubscriptionData
 
@@ -66,6 +67,14 @@ class ConsumerGroup(Generic[ConnectionT]):
         return [client.client_id for client in self.clients.values()]
 
 
+@bounded(
+    "clients and subscriptions",
+    limit="size_bytes_max",
+    size="size_bytes",
+    unit="bytes",
+    setting="broker.clients_size_bytes_max",
+)
+@bounded("clients", limit="entries_max", size="__len__", entry_bytes=ENTRY_BYTES, setting="broker.clients_max")
 class ClientTable(Generic[ConnectionT]):
     """Producers and consumers by group. Thread-safe; the lock is held for dict calls only.
 
@@ -74,8 +83,8 @@ class ClientTable(Generic[ConnectionT]):
     """
 
     def __init__(self, entries_max: int, size_bytes_max: int = 512 << 20) -> None:
-        self._entries_max = entries_max
-        self._size_bytes_max = size_bytes_max
+        self.entries_max = entries_max
+        self.size_bytes_max = size_bytes_max
         self._entries = 0
         self._size_bytes = 0
         self._lock = threading.Lock()
@@ -207,15 +216,15 @@ class ClientTable(Generic[ConnectionT]):
 
     def _check_room(self, is_new: bool, growth_bytes: int) -> None:
         """Raise ``TableFull`` if a new entry, or ``growth_bytes``, would exceed a limit; else count the bytes."""
-        if is_new and self._entries >= self._entries_max:
+        if is_new and self._entries >= self.entries_max:
             raise TableFull(
                 "heartbeat refused", why=f"{self._entries} clients are known", hint="raise broker.clients_max"
             )
         size_bytes = self._size_bytes + growth_bytes
-        if growth_bytes > 0 and size_bytes > self._size_bytes_max:
+        if growth_bytes > 0 and size_bytes > self.size_bytes_max:
             raise TableFull(
                 "heartbeat refused",
-                why=f"clients and subscriptions take {self._size_bytes} bytes, limit {self._size_bytes_max}",
+                why=f"clients and subscriptions take {self._size_bytes} bytes, limit {self.size_bytes_max}",
                 hint="raise broker.clients_size_bytes_max",
             )
         self._size_bytes = size_bytes
