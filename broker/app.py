@@ -355,6 +355,7 @@ class BrokerApp:
             running.short_path.here.stop()
         admission.close()
         running.fast_failure.stop()
+        running.budgets.close()
         self.refusals.log_left_out(all_of_them=True)
         self.refused_requests.log_left_out(all_of_them=True)
         running.pulls.close()

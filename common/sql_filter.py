@@ -30,6 +30,8 @@ SHORT_MAX: Final = 256
 """Expressions up to this length are kept in greater number."""
 DEPTH_MAX: Final = 64
 """Parentheses and NOTs inside each other."""
+COMPARISONS_MAX: Final = 512
+"""Comparisons of one expression: each of them takes time for every message. A list of values is one comparison."""
 TERMS_MAX: Final = 4_096
 """Comparisons and listed values of one expression."""
 
@@ -103,16 +105,19 @@ class _Node(NamedTuple):
     evaluate: Evaluate
     depth: int
     terms: int
+    comparisons: int
 
 
 class SqlFilter:
-    """A compiled expression. ``matches`` does not raise, whatever the properties are; safe in any thread."""
+    """A compiled expression. ``matches`` does not raise, whatever the properties are; safe in any thread.
+    ``comparisons``: how many one message takes at most."""
 
-    __slots__ = ("_evaluate", "expression")
+    __slots__ = ("_evaluate", "comparisons", "expression")
 
-    def __init__(self, expression: str, evaluate: Evaluate) -> None:
+    def __init__(self, expression: str, evaluate: Evaluate, comparisons: int) -> None:
         self.expression = expression
         self._evaluate = evaluate
+        self.comparisons = comparisons
 
     def matches(self, properties: Properties) -> bool:
         """Return whether the expression is true for a message with these properties."""
@@ -151,7 +156,7 @@ def _compiled(expression: str) -> SqlFilter:
         node: Any = _parser().parse(expression)
     except UnexpectedInput as error:
         raise _illegal(expression, error) from None
-    return SqlFilter(expression, node.evaluate)
+    return SqlFilter(expression, node.evaluate, node.comparisons)
 
 
 @functools.cache
@@ -300,20 +305,30 @@ class _Builder:
 
 
 def _leaf(evaluate: Evaluate, terms: int = 1) -> _Node:
-    return _checked(_Node(evaluate, 1, terms))
+    return _checked(_Node(evaluate, 1, terms, 1))
 
 
 def _joined(evaluate: Evaluate, nodes: tuple[_Node, ...]) -> _Node:
-    return _checked(_Node(evaluate, max(node.depth for node in nodes), sum(node.terms for node in nodes)))
+    depth = max(node.depth for node in nodes)
+    terms, comparisons = (
+        sum(column) for column in zip(*((node.terms, node.comparisons) for node in nodes), strict=True)
+    )
+    return _checked(_Node(evaluate, depth, terms, comparisons))
 
 
 def _deeper(evaluate: Evaluate, node: _Node) -> _Node:
-    return _checked(_Node(evaluate, node.depth + 1, node.terms))
+    return _checked(node._replace(evaluate=evaluate, depth=node.depth + 1))
 
 
 def _checked(node: _Node) -> _Node:
     if node.depth > DEPTH_MAX:
         raise FilterIllegal("filter refused", why=f"more than {DEPTH_MAX} parentheses or NOTs inside each other")
+    if node.comparisons > COMPARISONS_MAX:
+        raise FilterIllegal(
+            "filter refused",
+            why=f"more than {COMPARISONS_MAX} comparisons",
+            hint="name IN ('a', 'b') is one comparison",
+        )
     if node.terms > TERMS_MAX:
         raise FilterIllegal("filter refused", why=f"more than {TERMS_MAX} comparisons and values")
     return node

@@ -36,6 +36,7 @@ from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.metrics.observation import Watched
 from pocketmq.broker.persisted_table import PersistedTable, Table
 from pocketmq.broker.pull.consumer_processor import ConsumerProcessor
+from pocketmq.broker.pull.filter_lane import FilterLane
 from pocketmq.broker.pull.long_polling import PullHolds
 from pocketmq.broker.pull.native_pull import NativePull
 from pocketmq.broker.pull.pull_checks import PullChecks
@@ -43,6 +44,7 @@ from pocketmq.broker.pull.pull_processor import PullProcessor
 from pocketmq.broker.pull.pull_service import PullService
 from pocketmq.broker.pull.query_processor import QueryProcessor
 from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
+from pocketmq.broker.request.budget import Budgets
 from pocketmq.broker.request.default_processor import AdminProcessor
 from pocketmq.broker.request.pairs import Processors, build_request_table
 from pocketmq.broker.request.request_table import RequestTable
@@ -78,6 +80,7 @@ class Running:
     transactions: TransactionService | None
     short_path: ShortPath | None
     assignments: Assignments
+    budgets: Budgets
     services: list[BrokerService] = field(default_factory=list)
 
 
@@ -206,9 +209,11 @@ def build(
         times,
         node.refusal,
     )
-    processors = Processors(
-        send=sends,
-        pull=PullProcessor(
+    budgets = Budgets(clock)
+    lane = FilterLane(mailbox, environment.refusals)
+
+    def pull_processor(lane: FilterLane | None) -> PullProcessor:
+        return PullProcessor(
             config,
             store_config,
             store,
@@ -218,11 +223,18 @@ def build(
             offsets,
             pulls,
             locks,
-            NativePull(config, store, advice, pull_checks, pulls, environment.counters, clock),
+            NativePull(config, store, advice, pull_checks, pulls, environment.counters, clock, budgets),
             environment.counters,
             clock,
             log,
-        ),
+            budgets,
+            lane,
+        )
+
+    processors = Processors(
+        send=sends,
+        pull=pull_processor(lane),
+        filter=pull_processor(None),
         query=QueryProcessor(store),
         client=ClientProcessor(config, clients, groups, topics, notifier, registered.publish, clock, log),
         consumer=ConsumerProcessor(
@@ -284,6 +296,7 @@ def build(
         if store.pool is not None:
             short_path.here = RunToCompletion(store, send_pair, environment.counters, clock, times, loop)
     pulls.use_executor(table.executor("PullMessageThread"))
+    lane.use_executor(table.executor("PullFilterThread"))
     store.on_shown.append(pulls.news)
     store.commit_while(lambda: holds.count > 0)
     fast_failure = FastFailure(
@@ -333,5 +346,6 @@ def build(
         transactions.service,
         short_path,
         assignments,
+        budgets,
         [service for service in services if service is not None],
     )

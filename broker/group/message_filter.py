@@ -7,7 +7,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from pocketmq.broker.request.budget import EVALUATIONS, Budget
 from pocketmq.common.hashes import java_string_hash
+from pocketmq.common.record import QUEUE_OFFSET_AT
 from pocketmq.common.record_columns import received_messages
 from pocketmq.common.refusals import FILTER_NOT_SUPPORTED
 from pocketmq.common.sql_filter import SQL92_TYPE, TAG_TYPE, FilterIllegal, SqlFilter, compile_filter
@@ -81,11 +83,13 @@ def get_filtered(
     *,
     max_messages: int,
     max_bytes: int,
+    budget: Budget | None = None,
 ) -> GetResult:
     """Return the messages of a queue that pass the filter, as ``MessageStore.get`` does.
 
     A filter by properties reads the next 800 records (or ``max_messages``, if more; docs/rocketmq.md, "Reading a
-    queue"), at most 4 MiB of them.
+    queue"), at most 4 MiB of them. It ends where ``budget`` is over, behind at least one record: the next offset is
+    that of the first record that was not evaluated.
     """
     if wanted.sql is None:
         return store.get(
@@ -100,10 +104,10 @@ def get_filtered(
     )
     if result.status is not GetMessageStatus.FOUND:
         return result
-    matches = wanted.sql.matches
-    messages = received_messages(result.body, result.sizes, "")
-    passed = [index for index, message in enumerate(messages) if matches(message.properties)]
+    passed, evaluated = _passed(result, wanted.sql, budget)
     if not passed:
+        if evaluated < len(result.sizes):
+            result.next_begin_offset = _queue_offset_at(result, evaluated)
         result.status = GetMessageStatus.NO_MATCHED_MESSAGE
         result.sizes, result.body = result.sizes[:0], result.body[:0]
         return result
@@ -111,9 +115,35 @@ def get_filtered(
     sizes = result.sizes[passed].astype(np.int64)
     count = min(max(1, int(np.searchsorted(np.cumsum(sizes), max_bytes, side="right"))), max_messages, len(passed))
     if count < len(passed):
-        result.next_begin_offset = messages[passed[count]].queue_offset
+        evaluated = passed[count]
+    if evaluated < len(result.sizes):
+        result.next_begin_offset = _queue_offset_at(result, evaluated)
     chosen = passed[:count]
     body = result.body
     result.body = np.concatenate([body[int(ends[at] - result.sizes[at]) : int(ends[at])] for at in chosen])
     result.sizes = result.sizes[chosen]
     return result
+
+
+def _passed(result: GetResult, sql: SqlFilter, budget: Budget | None) -> tuple[list[int], int]:
+    """Return the records that pass, and how many were evaluated until the budget was over: at least one."""
+    matches = sql.matches
+    step = len(result.sizes) if budget is None else max(1, EVALUATIONS // sql.comparisons)
+    ends = np.cumsum(result.sizes.astype(np.int64)).tolist()
+    passed: list[int] = []
+    for part in range(0, len(ends), SCAN_ENTRIES_MIN):  # decoding takes time, too
+        end = min(part + SCAN_ENTRIES_MIN, len(ends))
+        body = result.body[ends[part - 1] if part else 0 : ends[end - 1]]
+        messages = received_messages(body, result.sizes[part:end], "")
+        for first in range(part, end, step):
+            last = min(first + step, end)
+            passed += [at for at in range(first, last) if matches(messages[at - part].properties)]
+            if last < len(ends) and budget is not None and budget.is_over():
+                return passed, last
+    return passed, len(ends)
+
+
+def _queue_offset_at(result: GetResult, index: int) -> int:
+    """Return the queue offset of a record that was read."""
+    start = int(result.sizes[:index].astype(np.int64).sum())
+    return int.from_bytes(result.body[start + QUEUE_OFFSET_AT : start + QUEUE_OFFSET_AT + 8].tobytes(), "big")

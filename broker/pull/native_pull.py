@@ -14,6 +14,7 @@ from pocketmq.broker.group.message_filter import MessageFilter, get_filtered
 from pocketmq.broker.pull.pull_checks import PullChecks, pull_code
 from pocketmq.broker.pull.pull_service import PullService, Resumed
 from pocketmq.broker.pull.slave_reads import ReadAdvice
+from pocketmq.broker.request.budget import QUEUES, Budget, Budgets
 from pocketmq.broker.request.request_task import Buffers, Drain, Refusal, Task, encode_answer
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.clock import Clock
@@ -37,7 +38,7 @@ class NativePull:
     The first queue with messages is read up to ``max_bytes``, at least one message; the others share the rest. Where
     other queues' messages lie among its own in the log, they share ``max_bytes`` in log order, and the log is read once
     for all of them. Each request starts at another queue (its opaque number selects it), so that a busy queue starves
-    no other.
+    no other. Queues that are not reached within the pull's budget answer PULL_RETRY_IMMEDIATELY.
     """
 
     config: BrokerConfig
@@ -47,6 +48,7 @@ class NativePull:
     service: PullService
     counters: BrokerCounters
     clock: Clock
+    budgets: Budgets
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer, refuse or hold one pull."""
@@ -57,6 +59,9 @@ class NativePull:
         if refusal is None and not 1 <= len(queues) <= self.config.native_pull_queues_max:
             text = f"{len(queues)} queues, not 1 to {self.config.native_pull_queues_max}"
             refusal = Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST)
+        if refusal is None and len(queues) > 1 and len({queue[:2] for queue in queues}) < len(queues):
+            text = "a queue is named twice"
+            refusal = Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST)
         wanted = self.checks.parsed(header.expression_type, header.expression)
         if refusal is None and isinstance(wanted, Refusal):
             refusal = wanted
@@ -65,7 +70,9 @@ class NativePull:
             drain.refuse(task, refusal)
             return
         offsets = [offset for _, _, offset in queues] if resumed is None else resumed.offsets
-        results, sizes, bodies = self._read(header, offsets, wanted, task.request.opaque)
+        is_long = wanted.sql is not None or len(queues) > QUEUES
+        budget = self.budgets.begin(task.connection) if is_long else None
+        results, sizes, bodies = self._read(header, offsets, wanted, task.request.opaque, budget)
         buffers = self._encode(task, results, sizes, bodies, self._suggest(header, results))
         if bodies or any(code not in (_NOT_FOUND, _RETRY) for code, *_ in results):
             drain.answer(task, buffers)
@@ -85,7 +92,7 @@ class NativePull:
         self.service.hold(task, waiting, deadline_ns, buffers)
 
     def _read(
-        self, header: Any, offsets: list[int], wanted: MessageFilter, turn: int
+        self, header: Any, offsets: list[int], wanted: MessageFilter, turn: int, budget: Budget | None
     ) -> tuple[list[QueueResult], list[NDArray[Any]], list[NDArray[np.uint8]]]:
         """Return (result of each queue, sizes and records of those with records, in the order of the queues)."""
         queues = header.queues
@@ -107,17 +114,33 @@ class NativePull:
                 results[index] = (refusal.code, offset, 0, 0, 0)
                 continue
             read = run.get(index)
+            if budget is not None and step and (wanted.sql is not None or not step % QUEUES) and budget.is_over():
+                rest_messages = 0
             if read is None and (rest_bytes <= 0 or rest_messages <= 0):
                 bounds = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
                 results[index] = (_RETRY, offset, *bounds, 0)
                 continue
             try:
                 result = read or get_filtered(
-                    self.store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
+                    self.store,
+                    topic,
+                    queue_id,
+                    offset,
+                    wanted,
+                    max_messages=rest_messages,
+                    max_bytes=rest_bytes,
+                    budget=budget,
                 )
                 if self.advice.must_read_again(result.status.name, offset):
                     result = get_filtered(
-                        self.store, topic, queue_id, offset, wanted, max_messages=rest_messages, max_bytes=rest_bytes
+                        self.store,
+                        topic,
+                        queue_id,
+                        offset,
+                        wanted,
+                        max_messages=rest_messages,
+                        max_bytes=rest_bytes,
+                        budget=budget,
                     )
             except PocketMQError as error:  # one queue on a bad part of the disk must not block the others
                 failed = error

@@ -10,16 +10,19 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.message_filter import EVERYTHING, MessageFilter, get_filtered
 from pocketmq.broker.lock.lock_manager import LockManager
+from pocketmq.broker.pull.filter_lane import FilterLane
 from pocketmq.broker.pull.native_pull import NativePull
 from pocketmq.broker.pull.pull_checks import COMMIT_OFFSET_FLAG, SUSPEND_FLAG, PullChecks, pull_code
 from pocketmq.broker.pull.pull_service import PullService, Resumed
 from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
+from pocketmq.broker.request.budget import Budgets
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Drain, Refusal, Task, encode_answer
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.topic.queue_checks import CommitOffsetIllegal, check_commit
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
+from pocketmq.common.sql_filter import SQL92_TYPE
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.pull import PullMessageResponseHeader
 from pocketmq.store.config import StoreConfig
@@ -45,12 +48,18 @@ class PullProcessor(OneByOne):
     counters: BrokerCounters
     clock: Clock
     log: EventLog
+    budgets: Budgets
+    lane: FilterLane | None
+    """Takes the pulls with SQL92 filters; None: they are served here."""
     _log_commits_from_ns: int = field(init=False, default=0)
 
     def serve(self, task: Task, drain: Drain) -> None:
         """Answer, refuse or hold one pull."""
         if task.connection.closed or task.request.oneway:
             drain.finish(task)
+        elif self.lane is not None and task.request.header.expression_type == SQL92_TYPE:  # type: ignore[union-attr]
+            drain.release(task)
+            self.lane.take(task)
         elif task.request.code == RequestCode.NATIVE_PULL:
             self.native.serve(task, drain)
         else:
@@ -70,6 +79,10 @@ class PullProcessor(OneByOne):
             assert refusal is not None
             drain.refuse(task, refusal)
             return
+        if wanted.sql is not None and self.lane is not None:  # from a heartbeat
+            drain.release(task)
+            self.lane.take(task)
+            return
         asked = header.queue_offset
         offset = asked if resumed is None else resumed.offsets[0]
         limits = self.store_config
@@ -80,6 +93,8 @@ class PullProcessor(OneByOne):
             count_max = limits.max_transfer_count_on_message_in_memory
             bytes_max = limits.max_transfer_bytes_on_message_in_memory
 
+        budget = None if wanted.sql is None else self.budgets.begin(task.connection)
+
         def read() -> GetResult:
             return get_filtered(
                 self.store,
@@ -89,6 +104,7 @@ class PullProcessor(OneByOne):
                 wanted,
                 max_messages=max(1, min(header.max_msg_nums, count_max)),
                 max_bytes=bytes_max,
+                budget=budget,
             )
 
         result = read()

@@ -141,6 +141,8 @@ class DrainExecutor:
     """Called, in a worker, with each request that ``processor`` refuses."""
     short: ShortServer | None = field(init=False, default=None)
     """Gets each drain before the processor; set before the first offer."""
+    queue_type: InitVar[type[SweepableQueue[Task]]] = SweepableQueue
+    """The order of the queue."""
     _follow_up_since_ns: int = field(init=False, default=0)
     adaptive: AdaptiveDrain = field(init=False)
     queue: SweepableQueue[Task] = field(init=False)
@@ -153,11 +155,13 @@ class DrainExecutor:
     _workers: list[Worker] = field(init=False, default_factory=list)
     busy: list[bool] = field(init=False)
 
-    def __post_init__(self, count_max: int, size_bytes_max: int, drain: AdaptiveDrain) -> None:
+    def __post_init__(
+        self, count_max: int, size_bytes_max: int, drain: AdaptiveDrain, queue_type: type[SweepableQueue[Task]]
+    ) -> None:
         assert 1 <= self.threads <= 2
         assert self.follow_up is None or self.threads == 1
         self.adaptive = drain
-        self.queue = SweepableQueue(count_max, size_bytes_max, self._wake)
+        self.queue = queue_type(count_max, size_bytes_max, self._wake)
         self.busy = [False] * self.threads
 
     def offer(self, task: Task) -> bool:

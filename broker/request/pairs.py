@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.request.default_processor import AdminProcessor
 from pocketmq.broker.request.executor import AdaptiveDrain, DrainExecutor, Processor
+from pocketmq.broker.request.fair_queue import FairQueue
 from pocketmq.broker.request.request_table import RequestTable
 from pocketmq.broker.request.request_task import AnswerPort, Refusal, Task
+from pocketmq.broker.request.sweepable_queue import SweepableQueue
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner
@@ -32,6 +34,7 @@ class Processors:
 
     send: Processor
     pull: Processor
+    filter: Processor
     query: Processor
     client: Processor
     consumer: Processor
@@ -55,8 +58,8 @@ def build_request_table(
     """Return the table with all pairs; their threads start with their first task.
 
     Capacities and maximum waits are those of RocketMQ's BrokerController. Pairs are registered in the order in which
-    fast failure expires their requests: send, pull, heartbeat, end-transaction, and last the default one, for
-    administrators. ``on_refused`` is called with each request that one of the processors refuses.
+    fast failure expires their requests: send, pull, filtered pull, heartbeat, end-transaction, and last the default
+    one, for administrators. ``on_refused`` is called with each request that one of the processors refuses.
     """
     pairs: dict[Pool, DrainExecutor] = {}
 
@@ -70,6 +73,7 @@ def build_request_table(
         max_wait_ms: int = 0,
         drain: AdaptiveDrain | None = None,
         follow_up: Callable[[], None] | None = None,
+        queue_type: type[SweepableQueue[Task]] = SweepableQueue,
     ) -> None:
         pairs[pool] = DrainExecutor(
             pool.value,
@@ -85,6 +89,7 @@ def build_request_table(
             log=log,
             follow_up=follow_up,
             on_refused=on_refused,
+            queue_type=queue_type,
         )
 
     admin_wait_ms = config.wait_time_mills_in_admin_broker_queue
@@ -111,6 +116,13 @@ def build_request_table(
         threads=config.pull_message_thread_pool_nums,
         max_wait_ms=config.wait_time_mills_in_pull_queue,
         drain=AdaptiveDrain(PULL_DRAIN, config.queue_size_bytes_max),
+    )
+    add(
+        Pool.FILTER,
+        processors.filter,
+        config.pull_thread_pool_queue_capacity,
+        max_wait_ms=config.wait_time_mills_in_pull_queue,
+        queue_type=FairQueue,
     )
     add(
         Pool.HEARTBEAT,

@@ -43,6 +43,8 @@ class Pool(enum.Enum):
 
     SEND = "SendMessageThread"
     PULL = "PullMessageThread"
+    FILTER = "PullFilterThread"
+    """Ours: gets the pulls with SQL92 filters from the pull threads."""
     HEARTBEAT = "HeartbeatThread"
     CLIENT_MANAGE = "ClientManageThread"
     CONSUMER_MANAGE = "ConsumerManageThread"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common import sql_filter
-from pocketmq.common.sql_filter import DEPTH_MAX, EXPRESSION_LENGTH_MAX, FilterIllegal, compile_filter
+from pocketmq.common.sql_filter import COMPARISONS_MAX, DEPTH_MAX, EXPRESSION_LENGTH_MAX, FilterIllegal, compile_filter
 
 PROPERTIES = {"a": "7", "b": "x", "c": "3.5", "t": "true", "ANDROID": "1", "q": "it's", "big": "9007199254740993"}
 
@@ -112,6 +112,16 @@ def test_limits() -> None:
     wide = "a IN (" + ",".join("''" for _ in range(5000)) + ")"
     with pytest.raises(FilterIllegal, match="comparisons"):
         compile_filter(wide)
+
+
+def test_the_work_for_one_message_is_bounded() -> None:
+    """512 comparisons, and a list of values is one of them."""
+    at_limit = compile_filter(" OR ".join(["a > 5"] * 510) + " OR b BETWEEN 1 AND 2")
+    assert at_limit.comparisons == COMPARISONS_MAX
+    with pytest.raises(FilterIllegal, match=r"512 comparisons.*is one comparison"):
+        compile_filter(" OR ".join(["a > 5"] * 513))
+    listed = compile_filter("a IN (" + ",".join(f"'{n}'" for n in range(1000)) + ")")
+    assert (listed.comparisons, listed.matches({"a": "999"})) == (1, True)
 
 
 # ---- a model: three-valued logic in twenty lines -------------------------------------------------------------------

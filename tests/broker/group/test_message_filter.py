@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.app import BrokerApp
+from pocketmq.broker.group.message_filter import get_filtered, message_filter
+from pocketmq.broker.request.budget import EVALUATIONS, Budget, Budgets
+from pocketmq.common.clock import SystemClock
 from pocketmq.remoting.codec import encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import MessageQueue, encode_body
@@ -111,6 +114,41 @@ async def test_the_native_pull_filters_too(broker: BrokerApp, client: Client) ->
     unknown = await client.ask(RequestCode.NATIVE_PULL, header("x", "XPATH"))
     assert unknown.code == ResponseCode.SYSTEM_ERROR
     assert "does not support" in unknown.remark
+
+
+async def test_a_filter_ends_where_its_budget_is_over(broker: BrokerApp, client: Client) -> None:
+    """Each read evaluates a few messages at least, and the next one continues behind them."""
+    await fill(broker, client)
+    wide = " OR ".join(f"price = {number}" for number in [55, 80, *range(1000, 1510)])
+    wanted = message_filter("SQL92", wide, properties_enabled=True)
+
+    class Over(Budget):
+        def is_over(self) -> bool:
+            return True
+
+    budget = Over(Budgets(SystemClock()), broker, SystemClock().monotonic_ns)  # type: ignore[arg-type]
+    offset, found, reads = 0, [], 0
+    while offset < 100:
+        result = get_filtered(broker.store, "T", 0, offset, wanted, max_messages=32, max_bytes=1 << 20, budget=budget)
+        assert offset < result.next_begin_offset <= offset + EVALUATIONS // 512
+        found += [record.body for record in split_records(result.body.tobytes())]
+        offset, reads = result.next_begin_offset, reads + 1
+    assert found == [b"55", b"80"]
+    assert reads == 13
+
+
+async def test_filters_have_a_thread_of_their_own(broker: BrokerApp, client: Client) -> None:
+    """A filter in the request or in a heartbeat; other pulls are served where no filter keeps them waiting."""
+    await fill(broker, client)
+    table = broker.request_table
+    filters, pulls = table.executor("PullFilterThread"), table.executor("PullMessageThread")
+    await client.ask(RequestCode.PULL_MESSAGE, pull_header("price > 49"))
+    assert filters.served == 1
+    await heartbeat(client, "group", sub_string="price > 50", expression_type="SQL92")
+    await client.ask(RequestCode.PULL_MESSAGE, pull_header("", kind="", flags=0))
+    assert (filters.served, pulls.served) == (2, 2)
+    await client.ask(RequestCode.PULL_MESSAGE, pull_header("*", kind="TAG"))
+    assert (filters.served, pulls.served) == (2, 3)
 
 
 async def test_a_held_pull_wakes_for_what_matches(broker: BrokerApp, client: Client, harness: Harness) -> None:

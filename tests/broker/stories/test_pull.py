@@ -185,11 +185,35 @@ async def test_a_native_pull_reads_many_queues_at_once(broker: BrokerApp, client
     for queue_id in range(3):
         await client.put(*[b"%d-%d" % (queue_id, n) for n in range(queue_id + 1)], queue_id=queue_id)
         await settle(broker, queue_id=queue_id, wanted=queue_id + 1)
-    response = await client.native_pull(("T", 2, 1), ("nothing", 0, 7), ("T", 0, 0), ("T", 1, 2), ("T", 1, 0))
+    response = await client.native_pull(("T", 2, 1), ("nothing", 0, 7), ("T", 0, 0), ("T", 3, 0), ("T", 1, 0))
     assert [result[0] for result in response.header.results] == [0, 17, 0, 19, 0]
     assert [result[4] for result in response.header.results] == [2, 0, 1, 0, 2]
     assert response.header.results[1][1] == 7
     assert [record.body for record in records_of(response)] == [b"2-1", b"2-2", b"0-0", b"1-0", b"1-1"]
+
+
+async def test_a_native_pull_names_each_queue_once(broker: BrokerApp, client: Client) -> None:
+    """The same queue a thousand times would be read a thousand times."""
+    await client.put(b"0")
+    await settle(broker)
+    refused = await client.native_pull(("T", 0, 0), ("T", 1, 0), ("T", 0, 1))
+    assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_ERROR, "a queue is named twice")
+
+
+async def test_a_long_native_pull_ends_with_its_budget(broker: BrokerApp, client: Client) -> None:
+    """What it has not reached answers RETRY with the same offset, and later pulls reach it."""
+    queues = [(topic, queue_id, 0) for topic in ("W1", "W2", "W3", "W4") for queue_id in range(4)]
+    for topic, queue_id, _ in queues:
+        await client.put(b"0", topic=topic, queue_id=queue_id)
+        await settle(broker, topic, queue_id)
+    missing = set(queues)
+    broker._run.budgets.close()  # every budget is over at its first look
+    for _ in range(len(queues)):
+        response = await client.native_pull(*queues, expression="other || more")  # filtered: read one by one
+        results = [result[:2] for result in response.header.results]
+        assert results.count((20, 1)) == results.count((20, 0)) == 8
+        missing -= {queue for queue, result in zip(queues, results, strict=True) if result == (20, 1)}
+    assert not missing
 
 
 async def test_a_native_pull_keeps_its_bounds_and_starves_no_queue(broker: BrokerApp, client: Client) -> None:
