@@ -7,7 +7,6 @@ Lives here: encoding and decoding of that array with pre-built msgspec encoders 
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import msgspec
 
@@ -39,8 +38,9 @@ class MsgpackOuter(msgspec.Struct, array_like=True, gc=False):
 
 
 _decode_outer: Callable[[Buffer], MsgpackOuter] = msgspec.msgpack.Decoder(MsgpackOuter).decode
-_decode_any: Callable[[Buffer], Any] = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-_decode_int: Callable[[Buffer], int] = msgspec.msgpack.Decoder(Int).decode
+_decode_three: Callable[[Buffer], tuple[int, int, int]] = msgspec.msgpack.Decoder(tuple[Int, Int, Int]).decode
+_ARRAY_HEAD_BYTES = {0xDC: 3, 0xDD: 5}
+_INT_BYTES = {0xCC: 2, 0xD0: 2, 0xCD: 3, 0xD1: 3, 0xCE: 5, 0xD2: 5, 0xCF: 9, 0xD3: 9}
 _DECODERS: Mapping[type[Header], Callable[[Buffer], Header]] = {
     kind: msgspec.msgpack.Decoder(kind).decode
     for spec in PROTOCOL.values()
@@ -108,10 +108,9 @@ def illegal_msgpack(header: Buffer, error: Exception) -> HeaderIllegal:
     code: int | None = None
     oneway = False
     try:
-        parts = _decode_any(header)
-        code, opaque, flag = (_decode_int(part) for part in parts[:3])
+        code, opaque, flag = _decode_three(_first_three(header))
         oneway = flag & FLAG_ONEWAY != 0 or flag & 1 != 0
-    except (*DECODE_ERRORS, ValueError):  # ValueError: fewer than three parts
+    except (*DECODE_ERRORS, IndexError):  # IndexError: fewer than three parts
         opaque = code = None
     return HeaderIllegal(
         "msgpack header refused",
@@ -121,3 +120,12 @@ def illegal_msgpack(header: Buffer, error: Exception) -> HeaderIllegal:
         request_code=code,
         oneway=oneway,
     )
+
+
+def _first_three(header: Buffer) -> bytes:
+    """Return an array of the first three parts of a header, which should be integers; what follows may be long."""
+    head = bytes(header[:64])
+    at = end = _ARRAY_HEAD_BYTES.get(head[0], 1)
+    for _ in range(3):
+        end += _INT_BYTES.get(head[end], 1)
+    return b"\x93" + head[at:end]

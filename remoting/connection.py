@@ -35,7 +35,7 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     WrongDirection,
 )
-from pocketmq.remoting.frame import JSON, MSGPACK, Buffer, Frame, FrameDecoder
+from pocketmq.remoting.frame import HEADER_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import Pending, PendingTable, Waiting
@@ -144,7 +144,12 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._handler = owner.handler
         self._clock = owner.clock
-        self._decoder = FrameDecoder(owner.scratch, owner.budget, frame_bytes_max=owner.config.frame_bytes_max)
+        self._decoder = FrameDecoder(
+            owner.scratch,
+            owner.budget,
+            frame_bytes_max=owner.config.frame_bytes_max,
+            header_bytes_max=HEADER_BYTES_MAX,
+        )
         # asyncio calls the decoder itself: one call less for each read
         self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
         self._transport: asyncio.Transport | None = None

@@ -23,6 +23,8 @@ Buffer = bytes | bytearray | memoryview
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """RocketMQ's ``com.rocketmq.remoting.frameMaxLength``: the largest value of the length field."""
+HEADER_BYTES_MAX = 2 * 1024 * 1024
+"""The longest header of a request. A native append of 1 MiB, with each message in a queue of its own, comes closest."""
 SCRATCH_BYTES = 256 * 1024
 """How much one read takes from a socket: one buffer a loop, shared by its connections."""
 NARROW_BYTES = 16 * 1024
@@ -77,6 +79,7 @@ class FrameDecoder:
         "_budget",
         "_filled",
         "_frame_bytes_max",
+        "_header_bytes_max",
         "_scratch",
         "_window",
         "charged_bytes",
@@ -87,12 +90,20 @@ class FrameDecoder:
         "rest",
     )
 
-    def __init__(self, scratch: memoryview, budget: FrameBudget, *, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        scratch: memoryview,
+        budget: FrameBudget,
+        *,
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        header_bytes_max: int = FRAME_BYTES_MAX,
+    ) -> None:
         assert len(scratch) > DEDICATED_BYTES + PREFIX_BYTES
         self._scratch = scratch
         self._window = scratch
         self._budget = budget
         self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
         self.rest = b""  # the received part of a small frame
         self.large: memoryview | None = None  # the whole of a large frame, of which _filled bytes have come
         self._filled = 0
@@ -165,7 +176,7 @@ class FrameDecoder:
         while end - at >= PREFIX_BYTES:
             length, word = PREFIX.unpack_from(view, at)
             header_bytes = word & 0xFFFFFF
-            if length > self._frame_bytes_max or header_bytes + 4 > length:
+            if length > self._frame_bytes_max or header_bytes > self._header_bytes_max or header_bytes + 4 > length:
                 self.error = self._refusal(length, header_bytes)
                 self.close()
                 break
@@ -215,6 +226,12 @@ class FrameDecoder:
                 "frame refused",
                 why=f"its length field says {length} bytes, the limit is {self._frame_bytes_max}",
                 hint="send smaller batches; or the peer does not speak RocketMQ's protocol",
+            )
+        if header_bytes + 4 <= length:
+            return FrameTooLarge(
+                "frame refused",
+                why=f"its header has {header_bytes} bytes, the limit is {self._header_bytes_max}",
+                hint="name fewer topics and queues in one request",
             )
         return BadFrame(
             "frame refused",

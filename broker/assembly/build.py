@@ -115,7 +115,7 @@ def build(
         )
     answers = environment.observation.answer_port(mailbox)
     clients: ClientTable[Connection] = ClientTable(config.clients_max, config.clients_size_bytes_max)
-    notifier = GroupNotifier(clients, groups, mailbox, enabled=config.notify_consumer_ids_changed_enable)
+    notifier = GroupNotifier(clients, groups, mailbox, loop, enabled=config.notify_consumer_ids_changed_enable)
     directory = f"{store.config.store_path_root_dir}/config"
 
     def file(table: Table, name: str) -> PersistedTable:

@@ -8,11 +8,12 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, TypeVar
 
-from pocketmq.broker.group.subscription_conflicts import Wish, difference, wish_of
+from pocketmq.broker.group.subscription_conflicts import Wish, difference, differing, wish_of
 from pocketmq.broker.topic.topic_table import TableFull
 from pocketmq.common.bounds import bounded
 from pocketmq.common.limits import text_bytes
-from pocketmq.remoting.protocol.client import SubscriptionData
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import ConsumerIdList, SubscriptionData
 
 ConnectionT = TypeVar("ConnectionT", bound=Hashable)
 
@@ -50,17 +51,22 @@ class ConsumerGroup(Generic[ConnectionT]):
     """Each member's own subscriptions."""
     conflict: str = ""
     """How the members' subscriptions differ; empty when they agree."""
-    wish_uses: dict[bytes, int] = field(default_factory=dict)
-    """Digest of a wish → number of members with it; they share one object."""
+    shared: dict[bytes, tuple[Wish, int]] = field(default_factory=dict)
+    """Digest of a wish → the object that its members share, and their number."""
+    differing: tuple[tuple[ConnectionT, Wish], ...] = ()
+    """The two members that ``conflict`` names."""
+    id_list: bytes = b""
+    """The list of members as it is answered; empty when it must be made again."""
 
     def look_for_conflict(self) -> None:
-        """Compare the members' subscriptions."""
-        if len({wish.digest for wish in self.wishes.values()}) <= 1:
-            self.conflict = ""
-        else:
-            self.conflict = difference(
-                {self.clients[connection].client_id: wish for connection, wish in self.wishes.items()}
-            )
+        """Compare the members' subscriptions, unless those two that differed still do: members are many."""
+        if len(self.shared) <= 1:
+            self.conflict, self.differing = "", ()
+        elif not self.differing or any(self.wishes.get(each) is not wish for each, wish in self.differing):
+            members = {self.clients[connection].client_id: connection for connection in self.wishes}
+            found = differing({client_id: self.wishes[each] for client_id, each in members.items()})
+            self.conflict = "" if found is None else difference(*found)
+            self.differing = () if found is None else tuple((members[client_id], wish) for client_id, wish in found)
 
     def client_ids(self) -> list[str]:
         """Return the ids of all members."""
@@ -76,7 +82,8 @@ class ConsumerGroup(Generic[ConnectionT]):
 )
 @bounded("clients", limit="entries_max", size="__len__", entry_bytes=ENTRY_BYTES, setting="broker.clients_max")
 class ClientTable(Generic[ConnectionT]):
-    """Producers and consumers by group. Thread-safe; the lock is held for dict calls only.
+    """Producers and consumers by group. Thread-safe; the lock is held for dict calls, and for the encoding
+    of one group's ids.
 
     At most ``entries_max`` (group, connection) entries of ``size_bytes_max`` bytes in total: beyond, ``TableFull`` is
     raised and nothing changes. A group exists while it has a member.
@@ -142,13 +149,14 @@ class ClientTable(Generic[ConnectionT]):
             known.consume_type = consume_type
             known.message_model = message_model
             known.consume_from_where = consume_from_where
+            if changed or known.clients[client.connection].client_id != client.client_id:
+                known.id_list = b""
             known.clients[client.connection] = client
             if known.wishes.get(client.connection) != wish:
-                if wish.digest in known.wish_uses:  # members with equal subscriptions share one object
-                    wish = next(each for each in known.wishes.values() if each.digest == wish.digest)
                 _release_wish(known, client.connection)
+                wish, members = known.shared.get(wish.digest, (wish, 0))
                 known.wishes[client.connection] = wish
-                known.wish_uses[wish.digest] = known.wish_uses.get(wish.digest, 0) + 1
+                known.shared[wish.digest] = wish, members + 1
                 known.look_for_conflict()
             return self._subscribe(known, subscriptions) or changed
 
@@ -253,6 +261,7 @@ class ClientTable(Generic[ConnectionT]):
 
     def _remove_consumer(self, group: str, connection: ConnectionT) -> None:
         known = self._consumers[group]
+        known.id_list = b""
         self._size_bytes -= _entry_bytes(group, known.clients.pop(connection)) + _release_wish(known, connection)
         if known.conflict:
             known.look_for_conflict()
@@ -277,8 +286,19 @@ class ClientTable(Generic[ConnectionT]):
                 clients=dict(known.clients),
                 subscriptions=dict(known.subscriptions),
                 wishes=dict(known.wishes),
-                wish_uses={},
+                shared={},
             )
+
+    def id_list(self, group: str) -> bytes:
+        """Return the encoded ``ConsumerIdList`` of a group, made once for each change of its members; empty if it has
+        none. Each member of a large group asks for it after each change."""
+        with self._lock:
+            known = self._consumers.get(group)
+            if known is None:
+                return b""
+            if not known.id_list:
+                known.id_list = encode_body(ConsumerIdList(consumer_id_list=known.client_ids()))
+            return known.id_list
 
     def subscription(self, group: str, topic: str) -> tuple[str | None, SubscriptionData | None]:
         """Return (message model, subscription of ``topic``); (None, None) when the group is not online. Takes no
@@ -326,7 +346,10 @@ class ClientTable(Generic[ConnectionT]):
 
 
 def _entry_bytes(group: str, client: ClientInfo[ConnectionT] | None) -> int:
-    return 0 if client is None else ENTRY_BYTES + text_bytes(group) + text_bytes(client.client_id)
+    if client is None:
+        return 0
+    listed_bytes = 6 * len(client.client_id)  # in ``id_list``: JSON may write a character in six bytes
+    return ENTRY_BYTES + text_bytes(group) + text_bytes(client.client_id) + listed_bytes
 
 
 def _subscription_bytes(subscription: SubscriptionData) -> int:
@@ -355,8 +378,8 @@ def _growth(
     growth -= _entry_bytes(group, known.clients.get(client.connection))
     before = known.wishes.get(client.connection)
     if before is None or before.digest != wish.digest:
-        growth += 0 if wish.digest in known.wish_uses else _wish_bytes(wish)
-        growth -= _wish_bytes(before) if before is not None and known.wish_uses[before.digest] == 1 else 0
+        growth += 0 if wish.digest in known.shared else _wish_bytes(wish)
+        growth -= _wish_bytes(before) if before is not None and known.shared[before.digest][1] == 1 else 0
     for topic, subscription in wanted.items():
         old = known.subscriptions.get(topic)
         if old is None:
@@ -372,8 +395,9 @@ def _release_wish(group: ConsumerGroup[ConnectionT], connection: ConnectionT) ->
     wish = group.wishes.pop(connection, None)
     if wish is None:
         return 0
-    group.wish_uses[wish.digest] -= 1
-    if group.wish_uses[wish.digest]:
+    _, members = group.shared[wish.digest]
+    if members > 1:
+        group.shared[wish.digest] = wish, members - 1
         return 0
-    del group.wish_uses[wish.digest]
+    del group.shared[wish.digest]
     return _wish_bytes(wish)

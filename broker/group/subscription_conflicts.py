@@ -45,16 +45,23 @@ def _text(subscription: SubscriptionData) -> str:
     return " || ".join(sorted(tag.strip() for tag in expression.split("||") if tag.strip()))
 
 
-def difference(wishes: Mapping[str, Wish]) -> str:
-    """Return one line that names two members and their different subscriptions; empty when all agree."""
-    members = sorted(wishes)
-    if not members:
-        return ""
-    one = members[0]
-    other = next((member for member in members if wishes[member].digest != wishes[one].digest), None)
-    if other is None:
-        return ""
-    left, right = wishes[one], wishes[other]
+Member = tuple[str, Wish]
+"""Client id and wish."""
+
+
+def differing(wishes: Mapping[str, Wish]) -> tuple[Member, Member] | None:
+    """Return two members with different subscriptions, None when all agree."""
+    if not wishes:
+        return None
+    one = min(wishes)
+    others = (member for member, wish in wishes.items() if wish.digest != wishes[one].digest)
+    other = min(others, default=None)
+    return None if other is None else ((one, wishes[one]), (other, wishes[other]))
+
+
+def difference(first: Member, second: Member) -> str:
+    """Return one line that names two members and their different subscriptions."""
+    (one, left), (other, right) = first, second
     if left.message_model != right.message_model:
         return f"{one} is {left.message_model}, {other} is {right.message_model}"
     wanted, found = dict(left.topics), dict(right.topics)

@@ -17,8 +17,6 @@ from pocketmq.broker.topic.queue_checks import CommitOffsetIllegal, check_commit
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.topics import check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.protocol.body import encode_body
-from pocketmq.remoting.protocol.client import ConsumerIdList
 from pocketmq.remoting.protocol.offset import OffsetResponseHeader
 from pocketmq.store.message_store import MessageStore
 
@@ -88,10 +86,11 @@ class ConsumerProcessor(OneByOne):
 
     def _list(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        group = self.clients.consumer_group(header.consumer_group)
-        ids = [] if group is None else group.client_ids()
-        if group is None or not ids:
-            text = f"no consumer for this group, {header.consumer_group}"
+        group = header.consumer_group
+        body = self.clients.id_list(group)
+        if not body:
+            text = f"no consumer for this group, {group}"
             return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
-        extra = {CONFLICT_FIELD: group.conflict} if group.conflict else None  # RocketMQ's clients skip unknown fields
-        return encode_answer(task.request, body=encode_body(ConsumerIdList(consumer_id_list=ids)), extra=extra)
+        conflict = self.clients.conflict(group)
+        extra = {CONFLICT_FIELD: conflict} if conflict else None  # RocketMQ's clients skip unknown fields
+        return encode_answer(task.request, body=body, extra=extra)

@@ -283,6 +283,20 @@ def test_a_broken_outer_array_still_tells_opaque_and_code() -> None:
     assert caught.value.opaque is None
 
 
+@pytest.mark.parametrize("opaque", [0, 127, 128, 60_000, 1 << 20, (1 << 31) - 1])
+@pytest.mark.parametrize("length", [4, 20, 70_000])
+def test_a_long_header_that_is_refused_is_not_decoded(opaque: int, length: int) -> None:
+    """Only its beginning is read for the answer: what follows may be 2 MiB of nonsense."""
+    frame = msgpack_frame(30, opaque, 0, *["bad"] * (length - 3))
+    with pytest.raises(HeaderIllegal) as caught:
+        decode_request(frame)
+    assert (caught.value.opaque, caught.value.request_code, caught.value.oneway) == (opaque, 30, False)
+    beginning = Frame(MSGPACK, bytes(frame.header[:24]), b"")
+    with pytest.raises(HeaderIllegal) as caught:
+        decode_request(beginning)
+    assert caught.value.opaque == opaque
+
+
 @pytest.mark.parametrize(
     "header",
     [

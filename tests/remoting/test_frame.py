@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.remoting.errors import BadFrame, FrameTooLarge
-from pocketmq.remoting.frame import DEDICATED_BYTES, FRAME_BYTES_MAX, NARROW_BYTES, Frame, FrameDecoder, new_scratch
+from pocketmq.remoting.frame import (
+    DEDICATED_BYTES,
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    NARROW_BYTES,
+    Frame,
+    FrameDecoder,
+    new_scratch,
+)
 from pocketmq.remoting.frame_budget import FrameBudget
 
 SCRATCH = new_scratch()
@@ -84,6 +92,16 @@ def test_garbage_is_an_error_or_an_unfinished_frame(garbage: bytes, step: int) -
         got = [f for at in range(0, len(garbage), size) for f in decoder.feed(garbage[at : at + size])]
         verdicts.append(([plain(f) for f in got], type(decoder.error)))
     assert verdicts[0] == verdicts[1]
+
+
+def test_a_header_has_a_limit_of_its_own() -> None:
+    """It is refused by its length, before it arrives: to decode 16 MiB would hold up every other connection."""
+    decoder = FrameDecoder(SCRATCH, FrameBudget(), header_bytes_max=HEADER_BYTES_MAX)
+    assert decoder.feed(struct.pack(">II", 4 + HEADER_BYTES_MAX + 1, 2 << 24 | HEADER_BYTES_MAX + 1)) == []
+    assert isinstance(decoder.error, FrameTooLarge)
+    assert f"header has {HEADER_BYTES_MAX + 1} bytes, the limit is {HEADER_BYTES_MAX}" in str(decoder.error)
+    at_limit = FrameDecoder(SCRATCH, FrameBudget(), header_bytes_max=HEADER_BYTES_MAX)
+    assert [len(frame.header) for frame in at_limit.feed(wire(b"h" * HEADER_BYTES_MAX, b""))] == [HEADER_BYTES_MAX]
 
 
 def test_frames_before_a_bad_one_are_kept() -> None:

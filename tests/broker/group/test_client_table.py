@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,42 @@ def test_only_a_change_is_a_change() -> None:
     assert subscription.sub_version == 2
     assert table.subscription("g", "B") == ("CLUSTERING", None)
     assert table.groups_subscribed_to("A") == ["g"]
+
+
+def test_the_list_of_members_is_made_once_for_each_change() -> None:
+    """The same bytes until a member joins, leaves, or changes its id."""
+    table: ClientTable[str] = ClientTable(100)
+    assert table.id_list("g") == b""
+    consume(table, "one", "A")
+    consume(table, "two", "A")
+    known = table.id_list("g")
+    assert msgspec.json.decode(known) == {"consumerIdList": ["client-one", "client-two"]}
+    consume(table, "two", "A", version=2)
+    assert table.id_list("g") is known
+    table.register_consumer("g", info("two", "other"), "P", "CLUSTERING", "X", [])
+    assert b"other" in table.id_list("g")
+    table.close("one")
+    assert msgspec.json.decode(table.id_list("g")) == {"consumerIdList": ["other"]}
+
+
+def test_members_that_differ_are_compared_once() -> None:
+    """While the two that the broker names still differ, a third one changes nothing; without them it looks again."""
+    table: ClientTable[str] = ClientTable(100)
+    for member, topic in (("one", "A"), ("two", "B"), ("three", "C")):
+        consume(table, member, topic)
+    text = table.conflict("g")
+    assert "client-one" in text
+    assert "client-two" in text
+    table.close("one")
+    assert "client-three" in table.conflict("g")
+    consume(table, "three", "B")
+    assert table.conflict("g") == ""
+    consume(table, "three", "D")
+    assert "client-two" in table.conflict("g")
+    table.close("two")
+    assert table.conflict("g") == ""
+    table.close("three")
+    assert table.size_bytes == 0
 
 
 def test_a_closed_connection_leaves_every_group() -> None:
