@@ -1,5 +1,10 @@
 """The public import path of the administration of transactions; the code is in ``client.admin``."""
 
-from pocketmq.client.admin.transaction_admin import TransactionsUnknown, open_transactions, resume_transaction
+from pocketmq.client.admin.transaction_admin import (
+    TransactionsUnknown,
+    end_transactions,
+    open_transactions,
+    resume_transaction,
+)
 
-__all__ = ["TransactionsUnknown", "open_transactions", "resume_transaction"]
+__all__ = ["TransactionsUnknown", "end_transactions", "open_transactions", "resume_transaction"]

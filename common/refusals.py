@@ -139,6 +139,16 @@ TIMER_CONGESTED: Final = Text("timer message is under flow control, max num limi
 HALF_TABLE_FULL: Final = Text(
     "transaction message is under flow control, %d half messages wait for a decision, limit %d", 2
 )
+HALF_SHARE_FULL: Final = Text(
+    "transaction message is under flow control, %d half messages of group %s wait for a decision, its share is %d "
+    "(a tenth of broker.transaction_pending_max)",
+    2,
+)
+HALF_WITHOUT_PRODUCER: Final = Text(
+    "transaction message is under flow control, %d half messages wait for a decision, and no producer of group %s is "
+    "connected (broker.transaction_pending_max is %d)",
+    2,
+)
 
 BROKER_SENDS_FORBIDDEN: Final = Text("the broker[%s] sending message is forbidden", 16)
 BROKER_HALVES_FORBIDDEN: Final = Text("the broker[%s] sending transaction message is forbidden", 16)
@@ -172,6 +182,7 @@ TIMER_ILLEGAL: Final = Text("timer message illegal: %s=%s is no number of at mos
 TIMER_TOO_FAR: Final = Text(
     "timer message illegal, the delay time should not be bigger than the max delay %dms: %s=%d is %d ms ahead", 13
 )
+HALF_GROUP_TOO_LONG: Final = Text("property PGROUP has %d characters, limit %d", 13)
 HALF_WITHOUT_GROUP: Final = Text("property PGROUP is missing: no producer group can make or report the decision", 13)
 HALF_DELAYED: Final = Text("a transactional message cannot be delayed: send it plain, or without the delay", 13)
 HALF_IMMUNITY_ILLEGAL: Final = Text("property CHECK_IMMUNITY_TIME_IN_SECONDS is %s, no seconds up to seven days", 13)
@@ -250,7 +261,7 @@ _ROWS: Final = (
         what="a limit on memory is reached",
         why="Requests, answers or a table of the broker take as much memory as they may: large frames, clients that "
         "do not read their answers, half messages without a decision, too many topics.",
-        texts=(HALF_TABLE_FULL,),
+        texts=(HALF_TABLE_FULL, HALF_SHARE_FULL, HALF_WITHOUT_PRODUCER),
         other_codes=(1,),
         retry_after=RetryAfter(0, 1000, "0 for a full table, which does not get room by itself"),
         fault=Fault.PEER,
@@ -407,6 +418,7 @@ _ROWS: Final = (
             TIMER_ILLEGAL,
             TIMER_TOO_FAR,
             HALF_WITHOUT_GROUP,
+            HALF_GROUP_TOO_LONG,
             HALF_DELAYED,
             HALF_IMMUNITY_ILLEGAL,
             Text("Find prepared transaction message failed", 1),

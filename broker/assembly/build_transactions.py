@@ -43,7 +43,7 @@ def build_transactions(
     """Build the parts without opening or starting them."""
     config, clock, node = environment.config, environment.clock, replication.node
     transaction_log = environment.logger("transaction")
-    transactions = TransactionTable(config.transaction_pending_max)
+    transactions = TransactionTable(config.transaction_pending_max, clients.has_producer)
     transaction_writer = TransactionWriter(store, transactions, environment.counters, clock)
     transaction_admin = TransactionAdmin(store, transactions, transaction_writer, transaction_log)
     end_transaction = EndTransactionProcessor(

@@ -317,6 +317,10 @@ class ClientTable(Generic[ConnectionT]):
         client = None if known is None else known.clients.get(connection)
         return "" if client is None else client.client_id
 
+    def has_producer(self, group: str) -> bool:
+        """Return whether a producer of this group is connected. Takes no lock."""
+        return group in self._producers
+
     def producers(self, group: str) -> list[ClientInfo[ConnectionT]]:
         """Return the producers of a group."""
         with self._lock:

@@ -50,7 +50,7 @@ class NativeHalves:
             check_group_name(send.header.producer_group)
         except PocketMQError as error:
             return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), str(error), Cause.BAD_REQUEST)
-        return self._plan.refusal()
+        return self._plan.refusal(send.header.producer_group, sum(count for _, _, count in send.header.sections))
 
     def convert(self, batch: SendBatch, drain: Drain) -> SendBatch | None:
         """Return the batch with its plain records made half messages; None if every frame was refused.

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_plan import is_delayed
 from pocketmq.broker.request.request_task import Refusal, refused
-from pocketmq.broker.transaction.transaction_table import Half, TransactionTable
+from pocketmq.broker.transaction.transaction_table import Crowded, Half, TransactionTable
 from pocketmq.common import refusals
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.record import (
@@ -24,7 +24,7 @@ from pocketmq.common.record import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
-from pocketmq.common.topics import HALF_TOPIC
+from pocketmq.common.topics import GROUP_LENGTH_MAX, HALF_TOPIC
 from pocketmq.store.append_result import AppendResult
 
 FULL_RETRY_MS: Final = 1000
@@ -62,12 +62,14 @@ class HalfPlan:
 
         Changes ``properties`` to those of the stored record.
         """
-        refusal = self.refusal()
+        group = properties.get(PGROUP, "")
+        refusal = self.refusal(group, 1)
         if refusal is not None:
             return refusal
-        group = properties.get(PGROUP, "")
         if not group:
             return refused(Cause.BAD_REQUEST, refusals.HALF_WITHOUT_GROUP)
+        if len(group) > GROUP_LENGTH_MAX:
+            return refused(Cause.BAD_REQUEST, refusals.HALF_GROUP_TOO_LONG, len(group), GROUP_LENGTH_MAX)
         if is_delayed(properties):
             return refused(Cause.BAD_REQUEST, refusals.HALF_DELAYED)
         immunity_ms = immunity_of(properties)
@@ -80,20 +82,29 @@ class HalfPlan:
         properties[REAL_QID] = str(queue_id)
         return HALF_TOPIC, 0, Half(-1, -1, 0, 0, group, immunity_ms)
 
-    def refusal(self) -> Refusal | None:
-        """Return why no half message is taken at all now, or None."""
+    def refusal(self, group: str, count: int) -> Refusal | None:
+        """Return why ``count`` half messages of a producer group are not taken now, or None."""
         table = self._table
         if self._config.reject_transaction_message or table is None:
             return refused(Cause.NO_PERMISSION, refusals.BROKER_HALVES_FORBIDDEN, self._config.broker_name)
-        if table.is_full:
+        crowded = table.refuses(group, count)
+        if crowded is None:
+            return None
+        wait_ms, named, limit = FULL_RETRY_MS, group[:GROUP_LENGTH_MAX], table.pending_max
+        if crowded is Crowded.FULL:
+            return refused(Cause.MEMORY_LIMIT, refusals.HALF_TABLE_FULL, len(table), limit, retry_after_ms=wait_ms)
+        if crowded is Crowded.SHARE:
             return refused(
                 Cause.MEMORY_LIMIT,
-                refusals.HALF_TABLE_FULL,
-                len(table),
-                table.pending_max,
-                retry_after_ms=FULL_RETRY_MS,
+                refusals.HALF_SHARE_FULL,
+                table.of_group(group),
+                named,
+                table.share,
+                retry_after_ms=wait_ms,
             )
-        return None
+        return refused(
+            Cause.MEMORY_LIMIT, refusals.HALF_WITHOUT_PRODUCER, len(table), named, limit, retry_after_ms=wait_ms
+        )
 
     def add(self, halves: Sequence[Half]) -> None:
         """Note half messages that are in the log now, before anybody is answered."""

@@ -211,7 +211,21 @@ class TransactionService:
                 "transaction_check_without_producer",
                 group=group,
                 half_messages=count,
-                what_to_do="start a producer of this group; none of them is given up meanwhile",
+                what_to_do="start a producer of this group; none of them is given up while the table has room",
+            )
+        self._give_up_orphans(now_ms)
+
+    def _give_up_orphans(self, now_ms: int) -> None:
+        """Make room for transactions that can be decided, where too many cannot: nobody knows their decision."""
+        orphans = self.table.orphans(now_ms)
+        if orphans:
+            for part in self._parts(orphans):
+                self._give_up(part)
+            self.log.error(
+                "half_messages_without_producer_given_up",
+                half_messages=len(orphans),
+                open=len(self.table),
+                what_to_do="raise broker.transaction_pending_max, or end them by hand: pocketmq transaction end",
             )
 
     def _parts(self, halves: list[Half]) -> list[list[Half]]:

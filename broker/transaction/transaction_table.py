@@ -5,10 +5,12 @@ Lives here: ``Half`` (a half message without a decision), ``Outcome``, ``Transac
 
 import enum
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+from pocketmq.common.bounds import bounded
 
 OUTCOMES_MAX: Final = 65_536
 """Ended transactions remembered, so that a repeated decision gets its answer: about 12 MB."""
@@ -16,6 +18,12 @@ GIVEN_UP_MAX: Final = 4096
 """Given-up half messages that still take a late decision."""
 KEPT_BYTES_MAX: Final = 16 << 20
 """Bytes of half records kept in memory, so that most commits need no read."""
+SHARES: Final = 10
+"""A group may have a tenth of the table, and more only while half of the table is free."""
+ORPHAN_MS: Final = 60_000
+"""Age at which a half message without a producer may be given up early."""
+HALF_BYTES: Final = 1024
+"""One half message with its group's name, without its record (CPython 3.11, 64 bit)."""
 
 
 class Outcome(enum.Enum):
@@ -48,16 +56,35 @@ class Half:
     """Whether it was found in the log at the start: a crash may have cut off the op message of its commit."""
 
 
+class Crowded(enum.Enum):
+    """Why a half message is refused."""
+
+    FULL = "the table is full"
+    SHARE = "its group has its share"
+    NO_PRODUCER = "the last fifth is for groups with producers"
+
+
+@bounded(
+    "open transactions", limit="pending_max", size="__len__", entry_bytes=HALF_BYTES,
+    setting="broker.transaction_pending_max",
+)  # fmt: skip
+@bounded("half records in memory", limit=KEPT_BYTES_MAX, size="kept_bytes", unit="bytes", when_full="evicts")
+@bounded("outcomes", limit=OUTCOMES_MAX, size="_outcomes", entry_bytes=256, when_full="evicts")
+@bounded("given-up half messages", limit=GIVEN_UP_MAX, size="_given_up", entry_bytes=HALF_BYTES, when_full="evicts")
 class TransactionTable:
     """Thread-safe; the lock is held for dict calls only.
 
     Halves are added as soon as they are in the log, before their producer has an answer. A decision claims the half
     first, is then written to the log, and ends with ``finish`` or, if it was not stored, ``release``: so each half has
-    one decision.
+    one decision. It may exceed ``pending_max`` by the half messages of one drain.
     """
 
-    def __init__(self, pending_max: int) -> None:
+    def __init__(self, pending_max: int, has_producer: Callable[[str], bool] = lambda group: True) -> None:
+        """``has_producer``: whether a producer of this group is connected."""
         self.pending_max = pending_max
+        self.share = pending_max // SHARES or pending_max
+        self._has_producer = has_producer
+        self._of_group: defaultdict[str, int] = defaultdict(int)
         self._lock = threading.Lock()
         self._pending: dict[int, Half] = {}
         self._claimed: dict[int, Half] = {}
@@ -79,9 +106,44 @@ class TransactionTable:
         return len(self._pending)
 
     @property
-    def is_full(self) -> bool:
-        """Whether further half messages are refused."""
-        return len(self._pending) >= self.pending_max
+    def kept_bytes(self) -> int:
+        """Bytes of half records in memory."""
+        return self._kept_bytes
+
+    def of_group(self, group: str) -> int:
+        """Return how many open half messages a group has."""
+        return self._of_group.get(group, 0)
+
+    def refuses(self, group: str, count: int = 1) -> Crowded | None:
+        """Return why ``count`` more half messages of a group are refused, or None.
+
+        Strangers can invent half messages and groups; so one group cannot fill the table, and groups without a
+        producer leave a fifth of it to the others.
+        """
+        limit, size = self.pending_max, len(self._pending) + count
+        if size > limit:
+            return Crowded.FULL
+        if size > limit - limit // 2 and self._of_group.get(group, 0) + count > self.share:
+            return Crowded.SHARE
+        if size > self.usual_max and not self._has_producer(group):
+            return Crowded.NO_PRODUCER
+        return None
+
+    @property
+    def usual_max(self) -> int:
+        """Four fifths of the table: above it, half messages without a producer end sooner."""
+        return self.pending_max - self.pending_max // 5
+
+    def orphans(self, now_ms: int) -> list[Half]:
+        """Return the half messages to give up early: the oldest ones whose groups have no producer, so many as there
+        are above four fifths of the table."""
+        excess = len(self._pending) - self.usual_max
+        if excess <= 0:
+            return []
+        alone = {group for group in list(self._of_group) if not self._has_producer(group)}
+        old_ms = now_ms - ORPHAN_MS
+        found = [half for half in self.pending() if half.producer_group in alone and half.store_ms <= old_ms]
+        return in_order(found)[:excess]
 
     def add(self, half: Half) -> None:
         """Note a half message that was appended."""
@@ -113,9 +175,12 @@ class TransactionTable:
             half.op_offset = self._ahead_op_offset
             self._ahead[at] = 1
         self._pending[at] = half
+        self._of_group[half.producer_group] += 1
 
     def restore(self, half: Half) -> None:
         """Add a half message found in the log at the start."""
+        if half.queue_offset not in self._pending:
+            self._of_group[half.producer_group] += 1
         self._pending[half.queue_offset] = half
 
     def claim(self, queue_offset: int) -> Half | None:
@@ -145,7 +210,8 @@ class TransactionTable:
             for half, outcome in ended:
                 at = half.queue_offset
                 self._claimed.pop(at, None)
-                self._pending.pop(at, None)
+                if self._pending.pop(at, None) is not None:
+                    self._leave_group(half.producer_group)
                 if given_up:
                     given_up.pop(at, None)
                 if half.record is not None:
@@ -158,6 +224,11 @@ class TransactionTable:
                 outcomes.popitem(last=False)
             while len(given_up) > GIVEN_UP_MAX:
                 given_up.popitem(last=False)
+
+    def _leave_group(self, group: str) -> None:
+        self._of_group[group] -= 1
+        if not self._of_group[group]:
+            del self._of_group[group]
 
     def ops_end_at(self, op_offset: int) -> None:
         """Note that the queue of op messages ends here or later."""

@@ -1,4 +1,4 @@
-"""``pocketmq transaction list | resume``.
+"""``pocketmq transaction list | end | resume``.
 
 Lives here: options and output.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    return build_group("Half messages that wait for a decision.", list=list_open, resume=resume)
+    return build_group("Half messages that wait for a decision.", list=list_open, end=end, resume=resume)
 
 
 def list_open(
@@ -49,6 +49,43 @@ def list_open(
             for name, each in found
         ]
         print_rows(columns, rows, as_json)
+
+    run_admin(namesrv, body)
+
+
+def end(
+    group: Annotated[str, typer.Option("--group", "-g", help="Producer group whose half messages are ended.")],
+    commit: Annotated[bool, typer.Option("--commit/--rollback", help="Deliver them, or drop them.")],
+    broker: Annotated[str, typer.Option("--broker", help="Only this broker.")] = "",
+    half_offset: Annotated[
+        list[int] | None, typer.Option("--half-offset", help="Only this one, as list shows it; repeatable.")
+    ] = None,
+    older_than_s: Annotated[int, typer.Option("--older-than", min=0, help="Only those of this age, in seconds.")] = 0,
+    max_count: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Look at no more than this.")] = 100_000,
+    as_json: options.Json = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Decide half messages whose producers are gone: commit them or roll them back, for good."""
+
+    async def body(admin: "Admin") -> None:
+        from pocketmq.client.admin.transaction_admin import end_transactions, open_transactions
+
+        oldest_ms = time.time_ns() // 1_000_000 - older_than_s * 1000
+        chosen = [
+            (name, each)
+            for name, each in await open_transactions(admin, broker, max_count)
+            if each.producer_group == group
+            and each.store_timestamp <= oldest_ms
+            and (not half_offset or each.queue_offset in half_offset)
+        ]
+        word = "committed" if commit else "rolled back"
+        rows = [
+            (name, each.queue_offset, each.topic, each.uniq_key, why or word)
+            for name, each, why in await end_transactions(admin, chosen, commit=commit)
+        ]
+        print_rows(("broker", "half_offset", "topic", "msg_id", "result"), rows, as_json)
+        if any(row[-1] != word for row in rows):
+            raise typer.Exit(1)
 
     run_admin(namesrv, body)
 

@@ -1,8 +1,9 @@
 """Open transactions, for operators.
 
-Lives here: ``open_transactions``, ``resume_transaction``.
+Lives here: ``open_transactions``, ``end_transactions``, ``resume_transaction``.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pocketmq.client.admin.admin import Admin
@@ -10,11 +11,13 @@ from pocketmq.client.connection.instance import check_answer
 from pocketmq.client.errors import ClientError
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import parse_offset_msg_id
-from pocketmq.common.record import host_text
+from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, host_text
 from pocketmq.common.topics import TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.transaction import (
+    NativeEndTransactionRequestHeader,
+    NativeEndTransactionResponseHeader,
     OpenTransaction,
     ResumeCheckHalfMessageRequestHeader,
     TransactionList,
@@ -55,6 +58,37 @@ async def open_transactions(admin: Admin, broker: str = "", max_count: int = 100
             found += [(name, each) for each in page.transactions]
             offset = page.next_offset if page.next_offset > offset else -1
     return found
+
+
+async def end_transactions(
+    admin: Admin, found: Sequence[tuple[str, OpenTransaction]], *, commit: bool
+) -> list[tuple[str, OpenTransaction, str]]:
+    """Commit or roll back open transactions, as their producers would; return each with why the broker refused it,
+    empty where it is ended.
+
+    ``found``: as ``open_transactions`` returns them. Raises ``NotFound``, connection errors, ``BrokerAnswerError``.
+    """
+    ended: list[tuple[str, OpenTransaction, str]] = []
+    timeout_ms = admin.instance.options.api_timeout_ms
+    masters = await admin.masters()
+    decision = TRANSACTION_COMMIT if commit else TRANSACTION_ROLLBACK
+    parts: dict[tuple[str, str], list[OpenTransaction]] = {}
+    for name, each in found:
+        parts.setdefault((name, each.producer_group), []).append(each)
+    for (name, group), transactions in parts.items():
+        connection = await admin.instance.connection_to(masters[name], name, timeout_ms=timeout_ms)
+        for first in range(0, len(transactions), PAGE):
+            part = transactions[first : first + PAGE]
+            ends = [(each.queue_offset, each.physical_offset, decision, False) for each in part]
+            header = NativeEndTransactionRequestHeader(group, ends)
+            code = RequestCode.NATIVE_END_TRANSACTION
+            response = await connection.channel.request(code, header, timeout_ms=timeout_ms)
+            check_answer(response, f"transactions of {name} not ended", masters[name])
+            answer = response.header
+            assert isinstance(answer, NativeEndTransactionResponseHeader)
+            for each, (result, why) in zip(part, answer.results, strict=True):
+                ended.append((name, each, (why or f"code {result}") if result else ""))
+    return ended
 
 
 async def resume_transaction(admin: Admin, msg_id: str) -> str:

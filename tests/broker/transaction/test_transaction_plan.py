@@ -27,6 +27,11 @@ def planned(properties: dict[str, str], *, pending_max: int = 1, **settings: Any
             (13, "property PGROUP is missing: no producer group can make or report the decision"),
         ),
         (
+            {**HALF, "PGROUP": "g" * 256},
+            {},
+            (13, "property PGROUP has 256 characters, limit 255"),
+        ),
+        (
             {**HALF, "DELAY": "3"},
             {},
             (13, "a transactional message cannot be delayed: send it plain, or without the delay"),

@@ -4,7 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.transaction.transaction_records import OP_BODY_BYTES_MAX, HalfRecords, op_bodies, parse_op
-from pocketmq.broker.transaction.transaction_table import KEPT_BYTES_MAX, OUTCOMES_MAX, Half, Outcome, TransactionTable
+from pocketmq.broker.transaction.transaction_table import (
+    KEPT_BYTES_MAX,
+    ORPHAN_MS,
+    OUTCOMES_MAX,
+    Crowded,
+    Half,
+    Outcome,
+    TransactionTable,
+)
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import decode_record, encode_record
@@ -195,3 +203,56 @@ def test_progress_never_runs_ahead_of_the_disk() -> None:
     assert (fixture.service.progress.half_offset, fixture.service.progress.op_offset) == (2, 1)
     assert fixture.offsets.query("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0) == 2
     fixture.stop()
+
+
+def shared_table(online: set[str]) -> TransactionTable:
+    """Return a table of 100, with producers of these groups."""
+    return TransactionTable(100, online.__contains__)
+
+
+def fill(table: TransactionTable, group: str, count: int, store_ms: int = 0) -> int:
+    """Add half messages of a group while they are taken; return how many were."""
+    first = len(table)
+    for at in range(first, first + count):
+        if table.refuses(group) is not None:
+            return at - first
+        table.add(Half(at, 100 * at, 100, store_ms, group))
+    return count
+
+
+def test_a_group_cannot_fill_the_table() -> None:
+    """It has a tenth, and more while half of the table is free; then the others still have their tenths."""
+    table = shared_table({"a", "b"})
+    assert fill(table, "a", 1000) == 50
+    assert table.refuses("a") is Crowded.SHARE
+    assert fill(table, "b", 1000) == 10
+    assert (table.refuses("b"), table.refuses("b", 11)) == (Crowded.SHARE, Crowded.SHARE)
+    assert table.of_group("a") == 50
+    half = table.claim(0)
+    assert half is not None
+    table.finish(half, Outcome.COMMITTED)
+    assert table.of_group("a") == 49
+
+
+def test_the_last_fifth_is_for_groups_with_producers() -> None:
+    """Whoever invents groups cannot lock out those whose decision can be learned."""
+    table = shared_table({"real"})
+    assert sum(fill(table, f"invented{number}", 10) for number in range(20)) == 80
+    assert table.refuses("more") is Crowded.NO_PRODUCER
+    assert fill(table, "real", 1000) == 10
+    assert [table.refuses(group) for group in ("real", "more")] == [Crowded.SHARE, Crowded.NO_PRODUCER]
+
+
+def test_half_messages_without_a_producer_make_room() -> None:
+    """The oldest ones above four fifths, once they are a minute old; those of groups with producers stay."""
+    online = {"real", *(f"invented{number}" for number in range(10))}
+    table = shared_table(online)
+    assert fill(table, "real", 10) == 10
+    assert sum(fill(table, f"invented{number}", 10, number) for number in range(9)) == 90
+    assert (table.refuses("real"), table.orphans(10**9)) == (Crowded.FULL, [])
+    online -= {each for each in online if each != "real"}
+    assert table.orphans(ORPHAN_MS - 1) == []
+    orphans = table.orphans(10**9)
+    assert [half.producer_group for half in orphans] == ["invented0"] * 10 + ["invented1"] * 10
+    table.finish_all([(half, Outcome.GIVEN_UP) for half in orphans])
+    assert (len(table), table.orphans(10**9), table.refuses("real")) == (80, [], Crowded.SHARE)

@@ -1,4 +1,4 @@
-"""``pocketmq transaction list | resume`` against a real broker."""
+"""``pocketmq transaction list | end | resume`` against a real broker."""
 
 import asyncio
 import json
@@ -69,3 +69,36 @@ def test_open_ones_are_listed_and_given_up_ones_resumed(broker: PocketBroker) ->
         run(broker, "resume", message.offset_msg_id[:16] + "0" * 16)
     with pytest.raises(MessageIllegal, match="no master"):
         run(broker, "resume", "0" * 32)
+
+
+def test_open_ones_are_ended_by_hand(broker: PocketBroker) -> None:
+    """Those of one group, or one of them; what is ended is gone from the list, and a commit delivers."""
+
+    async def leave(group: str, count: int) -> None:
+        async with TransactionProducer(group, broker.namesrv, check=lambda message: None) as producer:
+            for number in range(count):
+                body = Message("Ended", b"%d" % number)
+                await producer.send_in_transaction(body, lambda message: None, check_immunity_sec=600)
+
+    def open_of(group: str) -> list[Any]:
+        rows = json.loads(run(broker, "list", "--json").stdout)
+        return [row["half_offset"] for row in rows if row["group"] == group]
+
+    asyncio.run(leave("gone", 3))
+    asyncio.run(leave("kept", 1))
+    first, *others = open_of("gone")
+    (row,) = json.loads(run(broker, "end", "-g", "gone", "--half-offset", first, "--commit", "--json").stdout)
+    assert (row["half_offset"], row["topic"], row["result"]) == (first, "Ended", "committed")
+    assert run(broker, "end", "-g", "gone", "--older-than", 3600, "--rollback", "--json").stdout.strip() == "[]"
+    assert open_of("gone") == others
+    rows = json.loads(run(broker, "end", "-g", "gone", "--rollback", "--json").stdout)
+    assert [each["result"] for each in rows] == ["rolled back"] * 2
+    assert (open_of("gone"), len(open_of("kept"))) == ([], 1)
+
+    async def delivered() -> bytes:
+        async with PullConsumer(group="look", namesrv=broker.namesrv) as consumer:
+            async for message in consumer.stream("Ended", start="earliest"):
+                return message.body
+        raise AssertionError("the stream has no end")
+
+    assert asyncio.run(delivered()) == b"0"
