@@ -171,7 +171,10 @@ class Connection(asyncio.BufferedProtocol):
         self.language = 0
         self.closed = True
         self.over_high_water = False
-        self.touched = True
+        self.host = ""
+        self.touched = False
+        self.was_touched = False
+        self.opened_ns = 0
         self.active_ns = 0
         self.blocked_since_ns = 0
         self.charged_unwritten_bytes = 0
@@ -188,6 +191,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
+        self.host = str(peer[0]) if peer else ""
+        self.opened_ns = self.active_ns = self._clock.monotonic_ns()
         if not peer or not here or not self._owner.opened(self):
             self._transport.abort()
             return
@@ -199,7 +204,6 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(config.write_high_water_bytes, config.write_low_water_bytes)
         self._output = Output(self._owner.loop, self._transport, self._flushed)
         self._owner.budget.register(self._decoder, self)
-        self.active_ns = self._clock.monotonic_ns()
         self.closed = False
         self._handler.on_open(self)
 
@@ -495,6 +499,11 @@ class Connection(asyncio.BufferedProtocol):
         return -1 if output.waiting_bytes or self._transport.get_write_buffer_size() else output.turn
 
     @property
+    def has_spoken(self) -> bool:
+        """Whether any byte has come from the peer or gone to it."""
+        return self.touched or self.was_touched
+
+    @property
     def unwritten_bytes(self) -> int:
         """Bytes of answers that the peer has not read yet."""
         if self._transport is None or self._output is None:
@@ -514,6 +523,7 @@ class Connection(asyncio.BufferedProtocol):
                 )
         if self.touched:
             self.touched = False
+            self.was_touched = True
             self.active_ns = now_ns
         elif now_ns - self.active_ns > config.idle_ms_max * 1_000_000:
             self._expel("connection_idle", f"idle for {(now_ns - self.active_ns) // 1_000_000} ms")

@@ -4,11 +4,16 @@
     await server.start("127.0.0.1", 10911);  ...;  await server.stop(grace_ms=1000)
 
 Lives here: listening, counting, one check of all connections each second for expired ones.
+
+When there are too many connections, of one host or in all, a new one takes the place of one that has said nothing since
+it was opened, of the host that has most of those.
 """
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
@@ -21,6 +26,10 @@ from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server_config import ServerConfig
+
+SILENT_NS: Final = 2_000_000_000
+"""Age at which a connection without a request gives way to a new one, where there are too many."""
+LOOPBACK: Final = ("127.", "::1", "::ffff:127.")
 
 __all__ = ["Connection", "RemotingServer", "RequestHandler", "ServerConfig"]
 
@@ -70,12 +79,20 @@ class RemotingServer:
         self.budget = FrameBudget(config.half_frames_bytes_max)
         self.scratch = new_scratch()
         self.connections: set[Connection] = set()
+        self._of_host: Counter[str] = Counter()
+        self._silent: dict[str, list[Connection]] = {}
+        """Host → its connections without a request, the oldest last, while there are too many connections."""
         self.unwritten_bytes = 0
         """Sum of the unwritten bytes that each connection had at its last write."""
         self.direct_writers = 0
         """Connections that have a second descriptor for the answers of other threads."""
         self.refused_count = 0
         """Connections closed at once because there were too many."""
+        self.silent_closed = 0
+        """Connections without a request that gave way to new ones."""
+        self.full_ns = 0
+        """When a connection was last refused because ``connections_max`` was reached, monotonic; 0: never."""
+        self._refused_host = ""
         self.loop: asyncio.AbstractEventLoop
         self._refused_logged = 0
         self._listeners: list[asyncio.Server] = []
@@ -152,21 +169,54 @@ class RemotingServer:
         """Count a connection in, or refuse it."""
         if self._stopping:
             return False
-        if len(self.connections) >= self.config.connections_max:
+        host = connection.host
+        if not (self._has_room(host) or (self._close_silent(host) and self._has_room(host))):
             self.refused_count += 1
+            if len(self.connections) >= self.config.connections_max:
+                self.full_ns = self.clock.monotonic_ns()
+            self._refused_host = host
             if self.refused_count == 1:
                 self._log_refused()
             return False
         self.connections.add(connection)
+        self._of_host[host] += 1
         return True
+
+    def _has_room(self, host: str) -> bool:
+        limit = self.config.connections_max
+        if not host.startswith(LOOPBACK):
+            limit = min(limit, self.config.connections_per_address_max)
+        return len(self.connections) < self.config.connections_max and self._of_host[host] < limit
+
+    def _close_silent(self, host: str) -> bool:
+        """Close a connection that has said nothing: of this host if it has too many, else of the host with most."""
+        if len(self.connections) >= self.config.connections_max:
+            host = max(self._silent, key=lambda each: len(self._silent[each]), default=host)
+        silent = self._silent.get(host, [])
+        while silent:
+            oldest = silent.pop()
+            if not oldest.closed and not oldest.has_spoken:
+                oldest.close("it said nothing, and others need its place")
+                self._leave(oldest)
+                self.silent_closed += 1
+                return True
+        self._silent.pop(host, None)
+        return False
 
     def lost(self, connection: Connection) -> None:
         """Stop counting a connection."""
-        self.connections.discard(connection)
+        self._leave(connection)
         self.unwritten_bytes -= connection.charged_unwritten_bytes
         connection.charged_unwritten_bytes = 0
         if self._emptied is not None and not self.connections:
             self._emptied.set()
+
+    def _leave(self, connection: Connection) -> None:
+        if connection in self.connections:
+            self.connections.discard(connection)
+            self._of_host[connection.host] -= 1
+            if not self._of_host[connection.host]:
+                del self._of_host[connection.host]
 
     def charge_unwritten(self, connection: Connection, size_bytes: int) -> None:
         """Note how many bytes of answers wait for it; above ``unwritten_bytes_max`` close the connection with most."""
@@ -200,13 +250,27 @@ class RemotingServer:
         now_ns = self.clock.monotonic_ns()
         for connection in list(self.connections):
             connection.expire(now_ns)
+        self._find_silent(now_ns)
         if self.refused_count != self._refused_logged:
             self._log_refused()
+
+    def _find_silent(self, now_ns: int) -> None:
+        """Note, while connections are refused or nearly, which ones could give way."""
+        self._silent = {}
+        crowded = {host for host, _ in self._of_host.most_common(8) if not self._has_room(host)}
+        if not crowded and len(self.connections) < self.config.connections_max * 9 // 10:
+            return
+        found = [each for each in self.connections if not each.has_spoken and now_ns - each.opened_ns > SILENT_NS]
+        for each in sorted(found, key=lambda each: -each.opened_ns):
+            self._silent.setdefault(each.host, []).append(each)
 
     def _log_refused(self) -> None:
         self.log.warning(
             "connections_refused",
             count=self.refused_count - self._refused_logged,
             connections_max=self.config.connections_max,
+            connections_per_address_max=self.config.connections_per_address_max,
+            last_host=self._refused_host,
+            silent_closed=self.silent_closed,
         )
         self._refused_logged = self.refused_count

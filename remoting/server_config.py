@@ -21,6 +21,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     connections_max: int = 10_000
     """Maximum number of connections; more are closed at once."""
+    connections_per_address_max: int = 5_000
+    """Ours: maximum number of connections of one host; this machine may have ``connections_max``."""
     direct_writers_max: int = 1_000
     """Connections to which other threads may write small answers themselves; each takes a second descriptor."""
     frame_bytes_max: int = FRAME_BYTES_MAX

@@ -18,6 +18,8 @@ from pocketmq.store.message_store import MessageStore
 
 LOOP_STALLED_NS: Final = 5_000_000_000
 """The event loop is probed once a second; one that has not answered for this long serves no client."""
+REFUSED_NS: Final = 10_000_000_000
+"""How long a refused connection is listed: longer than the time between two checks of a monitor that tries again."""
 TASK_FAILED_NS: Final = 600_000_000_000
 """How long a task or thread is listed after an unexpected error."""
 
@@ -95,6 +97,10 @@ class Health:
             reasons.append("write_buffers_used_up")
         if self._clock.monotonic_ns() - telemetry.sources.loop.seen_ns > LOOP_STALLED_NS:
             reasons.append("event_loop_stalled")
+        process = telemetry.sources.process
+        refused_ns = 0 if process is None else process.server.full_ns
+        if refused_ns and self._clock.monotonic_ns() - refused_ns < REFUSED_NS:
+            reasons.append("connections_refused")
 
     def _judge_disk(
         self,

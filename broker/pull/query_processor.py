@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
+from pocketmq.common.errors import CorruptRecord
+from pocketmq.common.record_codec import decode_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.pull import QueryMessageResponseHeader
 from pocketmq.store.message_store import MessageStore
@@ -36,12 +38,32 @@ class QueryProcessor(OneByOne):
     def _view(self, task: Task) -> Buffers:
         header: Any = task.request.header
         record = self._store.read_record(header.offset) if header.offset >= 0 else None
+        if record is not None and not self._is_in_its_queue(record, header.offset):
+            record = None
         if record is None:
             text = f"can not find message by the offset, {header.offset}"
             if 0 <= header.offset < self._store.log.min_offset:
                 text += f": it was removed, the log begins at {self._store.log.min_offset}"
             return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
         return encode_answer(task.request, body=record)
+
+    def _is_in_its_queue(self, record: bytes, offset: int) -> bool:
+        """Return whether the queue that a record names has it. Without this an offset inside a body would return what
+        its sender made up, with any topic, host and time."""
+        try:
+            message = decode_record(record, check_crc=False)
+        except CorruptRecord:
+            return False
+        place = message.topic, message.queue_id, message.queue_offset
+        if self._offset_in_queue(*place) == offset:
+            return True
+        self._store.show_all()  # it may have been stored just now
+        return self._offset_in_queue(*place) == offset
+
+    def _offset_in_queue(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        queue = self._store.consume_queues.get(topic, queue_id)
+        entries = [] if queue is None else queue.read(queue_offset, 1)["offset"].tolist()
+        return int(entries[0]) if entries else -1
 
     def _query(self, task: Task) -> Buffers:
         header: Any = task.request.header

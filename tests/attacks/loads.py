@@ -176,12 +176,13 @@ async def refused_headers(port: int, until_s: float) -> None:
 
 
 async def empty_batches(port: int, until_s: float) -> None:
-    """Batches of 60,000 messages without a body."""
-    body = ((22).to_bytes(4, "big") + b"\0" * 18) * 60_000  # size, magic, crc, flag, body length, properties length
+    """Batches of 60,000 and of 10,000 messages without a body."""
+    one = (22).to_bytes(4, "big") + b"\0" * 18  # size, magic, crc, flag, body length, properties length
     header = SendMessageV2RequestHeader("producers", "T", "TBW102", 4, 0, 0, 1_700_000_000_000, 0, "", batch=True)
     async with Peer(port) as peer:
         while time.monotonic() < until_s:
-            answer = await peer.ask(RequestCode.SEND_MESSAGE_V2, header, body)
+            for count in (60_000, 10_000):
+                answer = await peer.ask(RequestCode.SEND_MESSAGE_V2, header, one * count)
         print(None if answer is None else (answer.code, answer.remark))
 
 

@@ -398,6 +398,71 @@ def test_connections_beyond_the_limit_are_closed_at_once(run: Run, log: MemoryLo
     run(scenario)
 
 
+def test_silent_connections_give_way_to_new_ones(run: Run) -> None:
+    """The oldest one that has never said anything; who has spoken keeps its place, and then nobody gives way."""
+
+    async def scenario() -> None:
+        clock = ManualClock()
+        server = await start_server(EchoHandler(), connections_max=3, clock=clock)
+        speaking = await Peer.connect(server.port)
+        speaking.send(request_bytes(1))
+        await speaking.frame()
+        silent = [await Peer.connect(server.port) for _ in range(2)]
+        await until(lambda: len(server.connections) == 3)
+        server.expire()
+        early = await Peer.connect(server.port)
+        assert await early.closed_by_server() == b""
+        clock.advance_ms(2001)
+        server.expire()
+        others = []
+        for number in range(2):
+            others.append(await Peer.connect(server.port))
+            others[-1].send(request_bytes(1))
+            await others[-1].frame()
+            assert server.silent_closed == number + 1
+        assert [await peer.closed_by_server() for peer in silent] == [b"", b""]
+        assert (server.refused_count, server.full_ns > 0) == (1, True)
+        clock.advance_ms(2001)
+        server.expire()
+        late = await Peer.connect(server.port)
+        assert await late.closed_by_server() == b""
+        speaking.send(request_bytes(2))
+        await speaking.frame()
+        for peer in (speaking, early, late, *others, *silent):
+            await peer.close()
+        await server.stop()
+        assert not server._of_host
+
+    run(scenario)
+
+
+def test_one_address_has_its_share(run: Run) -> None:
+    """Beyond it only that address is refused, and the broker is not reported as full."""
+
+    async def scenario() -> None:
+        server = await start_server(EchoHandler(), connections_max=10, connections_per_address_max=2)
+        taken = [StrangerConnection(host) for host in ("10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "127.0.0.1")]
+        opened = [server.opened(connection) for connection in taken]  # type: ignore[arg-type]
+        assert opened == [True, True, False, True, True]
+        assert (server.refused_count, server.full_ns) == (1, 0)
+        for connection, was_opened in zip(taken, opened, strict=True):
+            if was_opened:
+                server.lost(connection)  # type: ignore[arg-type]
+        assert not server.connections
+        assert not server._of_host
+        await server.stop()
+
+    run(scenario)
+
+
+class StrangerConnection:
+    """A connection of some host, as the server counts it."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.charged_unwritten_bytes = 0
+
+
 def test_a_port_in_use_is_named(run: Run) -> None:
     """An address of another machine causes another error."""
 

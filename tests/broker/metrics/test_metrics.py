@@ -188,6 +188,11 @@ async def test_health_names_its_reasons(app: BrokerApp) -> None:
     assert (status, fenced["reasons"]) == (503, ["log_fenced"])
     assert samples(await scrape(app))["pocketmq_log_fenced", ()] == 1
     app.store.log.fenced_by = None  # so that the end of the test can close the store
+    server = app._server
+    assert server is not None
+    server.full_ns = server.clock.monotonic_ns()
+    status, refusing = await health(app)
+    assert (status, refusing["reasons"]) == (503, ["connections_refused"])
 
 
 def test_health_follows_the_life_of_a_broker(tmp_path: Path) -> None:

@@ -203,6 +203,26 @@ async def test_questions_about_one_queue(broker: BrokerApp, client: Client) -> N
     assert (await client.ask(RequestCode.GET_MAX_OFFSET, TopicQueueRequestHeader("nothing", 0))).code == 17
 
 
+async def test_a_record_inside_a_body_is_not_viewed(broker: BrokerApp, client: Client) -> None:
+    """Its sender may have made up topic, host and time; only what is in the queue that it names is a message."""
+    inner = bytearray(client.record(topic="Payroll", body=b"forged"))
+    sent = []
+    for _ in range(2):  # the second body knows where the first one was, and so where it will be itself
+        record = client.record(body=bytes(inner))
+        response = await client.append(("T", 0, [record]))
+        offset = response.header.results[0][2][0][0]
+        sent.append(offset)
+        inside = bytes(record).index(bytes(inner))
+        inner[28:36] = (offset + len(record) + inside).to_bytes(8, "big")
+    inside_offset = sent[1] + inside
+    assert broker.store.read_record(inside_offset) is not None
+    forged = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(inside_offset))
+    assert (forged.code, bytes(forged.body)) == (1, b"")
+    for offset in sent:
+        viewed = await client.ask(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset))
+        assert (viewed.code, split_records(viewed.body)[0].topic) == (0, "T")
+
+
 async def test_messages_are_found_by_key_and_by_place(broker: BrokerApp, client: Client) -> None:
     """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID return the records."""
     record = client.record(body=b"keyed", keys=["order-7"])
