@@ -9,8 +9,15 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from pocketmq.common.bounds import bounded
+from pocketmq.common.limits import text_bytes
+
 WAITERS_MAX: Final = 16
 """Clients remembered as waiting for one lock; others learn of a free lock at their next request."""
+LOCK_BYTES: Final = 1024
+"""One lock without its texts: objects and table entries (CPython 3.11, 64 bit)."""
+WAITER_BYTES: Final = 512
+SIZE_BYTES_MAX: Final = 256 << 20
 FORGET_EXPIRED_NS: Final = 3_600_000_000_000
 """A lock that no client requests is forgotten an hour after it expired (RocketMQ keeps it for ever)."""
 
@@ -92,19 +99,24 @@ class Released(NamedTuple, Generic[ConnectionT]):
     """``disconnected`` (removed from the table) or ``expired`` (still in it, free to be taken over)."""
 
 
+@bounded("queue locks in bytes", limit="size_bytes_max", size="size_bytes", unit="bytes")
+@bounded("queue locks", limit="locks_max", size="__len__", entry_bytes=LOCK_BYTES, setting="broker.queue_locks_max")
 @dataclass(slots=True, eq=False)
 class LockTable(Generic[ConnectionT]):
     """Group, topic, queue → lock. Not thread-safe; times are arguments, monotonic, and never go back.
 
     A lock belongs to a client until it unlocks, or until ``max_live_ns`` after its last renewal; after that, the next
     client that requests it gets it. Each new lock (not a renewal) has a token above all before. Holds: at most
-    ``locks_max`` locks; each remembers at most ``WAITERS_MAX`` waiters.
+    ``locks_max`` locks in ``size_bytes_max`` bytes, waiters included; each remembers at most ``WAITERS_MAX`` of them.
     """
 
     max_live_ns: int
     locks_max: int
     next_token: Callable[[], int]
     """Returns a number above all that it returned before."""
+    size_bytes_max: int = SIZE_BYTES_MAX
+    size_bytes: int = field(init=False, default=0)
+    """Memory of all locks, estimated from above."""
     _groups: dict[str, dict[LockKey, QueueLock[ConnectionT]]] = field(init=False, default_factory=dict)
     _count: int = field(init=False, default=0)
     _of_connection: dict[ConnectionT, dict[LockKey, None]] = field(init=False, default_factory=dict)
@@ -136,7 +148,9 @@ class LockTable(Generic[ConnectionT]):
             key = LockKey(group, topic, queue_id)
             held = self._find(key)
             if held is None:
-                if self._count >= self.locks_max and not self.forget_expired(now_ns):
+                if not self._has_room(key, client_id) and not (
+                    self.forget_expired(now_ns) and self._has_room(key, client_id)
+                ):
                     results.append(Granted(key, Result.FULL, None))
                     continue
                 lock = self._add(key, client_id, connection, watches_connection, now_ns)
@@ -148,6 +162,7 @@ class LockTable(Generic[ConnectionT]):
                 lock = self._add(key, client_id, connection, watches_connection, now_ns)
                 if waiters:  # clients that waited for the last holder now wait for this one
                     lock.waiters = waiters
+                    self.size_bytes += sum(map(_waiter_bytes, waiters))
                     self._awaited[key] = None
                 results.append(Granted(key, Result.TAKEN_OVER, _copy(lock), old_client_id))
             elif held.client_id == client_id:
@@ -269,12 +284,17 @@ class LockTable(Generic[ConnectionT]):
     def _lock(self, key: LockKey) -> QueueLock[ConnectionT]:
         return self._groups[key.group][key]
 
+    def _has_room(self, key: LockKey, client_id: str) -> bool:
+        size_bytes = self.size_bytes + _lock_bytes(key, client_id)
+        return self._count < self.locks_max and size_bytes <= self.size_bytes_max
+
     def _add(
         self, key: LockKey, client_id: str, connection: ConnectionT, watches_connection: bool, now_ns: int
     ) -> QueueLock[ConnectionT]:
         lock = QueueLock(key, client_id, connection, watches_connection, self.next_token(), now_ns, now_ns)
         self._groups.setdefault(key.group, {})[key] = lock
         self._count += 1
+        self.size_bytes += _lock_bytes(key, client_id)
         self._of_connection.setdefault(connection, {})[key] = None
         assert self._count <= self.locks_max
         return lock
@@ -298,9 +318,10 @@ class LockTable(Generic[ConnectionT]):
             known.last_ns = now_ns
             known.refusals += 1
         else:
-            if len(held.waiters) >= WAITERS_MAX:
+            if len(held.waiters) >= WAITERS_MAX or self.size_bytes >= self.size_bytes_max:
                 return
             held.waiters[client_id] = Waiter(connection, now_ns, now_ns)
+            self.size_bytes += _waiter_bytes(client_id)
         self._awaited[held.key] = None
 
     def _leave_connection(self, held: QueueLock[ConnectionT]) -> None:
@@ -316,6 +337,7 @@ class LockTable(Generic[ConnectionT]):
         if not locks:
             del self._groups[key.group]
         self._count -= 1
+        self.size_bytes -= _lock_bytes(key, held.client_id) + sum(map(_waiter_bytes, held.waiters))
         self._leave_connection(held)
         self._leaving.pop(key, None)
         self._awaited.pop(key, None)
@@ -323,3 +345,11 @@ class LockTable(Generic[ConnectionT]):
 
 def _copy(lock: QueueLock[ConnectionT]) -> QueueLock[ConnectionT]:
     return replace(lock, waiters={client_id: replace(each) for client_id, each in lock.waiters.items()})
+
+
+def _lock_bytes(key: LockKey, client_id: str) -> int:
+    return LOCK_BYTES + text_bytes(key.group) + text_bytes(key.topic) + text_bytes(client_id)
+
+
+def _waiter_bytes(client_id: str) -> int:
+    return WAITER_BYTES + text_bytes(client_id)

@@ -71,7 +71,9 @@ class StagedChecks:
         """Make room for a new transactional id, or refuse it."""
         table = self.staged_log.table
         if not table.has(transactional_id) and len(table) >= IDS_MAX and not table.make_room(self.staged_log.now_ms()):
-            raise full(f"{IDS_MAX} transactional ids are remembered; wait until some are forgotten")
+            raise full_of_ids(
+                f"{IDS_MAX} transactional ids are remembered; commit or abort some, or use another broker"
+            )
 
     def homes(self, sections: list[tuple[str, int, int]], topics: list[str]) -> list[tuple[str, int]]:
         """Return the identity of each topic, and its highest queue id in ``sections``."""
@@ -168,6 +170,12 @@ def keep_hours(header: StagedEndRequestHeader) -> int:
 def full(text: str) -> NotStored:
     """Return the refusal of a request that may succeed later."""
     return NotStored(Refusal(int(ResponseCode.SYSTEM_BUSY), text, Cause.MEMORY_LIMIT, retry_after_ms=FULL_RETRY_MS))
+
+
+def full_of_ids(text: str) -> NotStored:
+    """Return the refusal of a new transactional id, at once: the table may stay full for hours, and a client that
+    waited would hang."""
+    return NotStored(Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.MEMORY_LIMIT))
 
 
 def refused(why: str, hint: str = "") -> MessageIllegal:

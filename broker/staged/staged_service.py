@@ -10,6 +10,7 @@ from typing import Final
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.staged.staged_log import StagedLog
 from pocketmq.broker.staged.staged_recovery import recover_staged
+from pocketmq.broker.staged.staged_state import IDS_MAX
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
@@ -28,6 +29,8 @@ SNAPSHOT_EVENTS_EACH: Final = 4
 SNAPSHOT_MS: Final = 3_600_000
 """Or after an hour with any event, or a quarter of the retention time: an old snapshot keeps old segments."""
 WAITERS_MAX: Final = 10_000
+CROWDED_MS: Final = 600_000
+"""While four fifths of the transactional ids are taken, attempts without a chunk for this long are dropped."""
 HOUR_MS: Final = 3_600_000
 FORMER_KEYS: Final = {
     "namedTransactionNames": "stagedTransactionIds",
@@ -154,7 +157,10 @@ class StagedService:
         with staged_log.lock:
             table = staged_log.table
             min_offset = staged_log.min_offset
-            expired = table.expired(now_ms - self.config.staged_transaction_time_out, now_ms - reserved_ms, min_offset)
+            time_out_ms = self.config.staged_transaction_time_out
+            if len(table) > IDS_MAX * 4 // 5:
+                time_out_ms = min(time_out_ms, CROWDED_MS)
+            expired = table.expired(now_ms - time_out_ms, now_ms - reserved_ms, min_offset)
             for event in expired:
                 if event.unprepared:
                     self.log.error(

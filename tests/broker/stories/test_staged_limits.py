@@ -16,7 +16,7 @@ from pocketmq.broker.staged.staged_records import (
     Staged,
     encode_event,
 )
-from pocketmq.broker.staged.staged_service import HOUSEKEEPING_MS
+from pocketmq.broker.staged.staged_service import CROWDED_MS, HOUSEKEEPING_MS
 from pocketmq.broker.staged.staged_state import BRIEF_MS, DROPPED_MAX, StagedState
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import MessageIllegal
@@ -261,6 +261,22 @@ def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.
     assert table.make_room(clock.now_ms())
     known = [each for each in ("long", *(f"brief{number}" for number in range(5))) if table.has(each)]
     assert known == ["long", "brief2", "brief3", "brief4"]
+    broker.stop()
+
+
+def test_attempts_that_stand_still_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While four fifths of the ids are taken, ten minutes without a chunk end an attempt; otherwise a day."""
+    monkeypatch.setattr(staged_service, "IDS_MAX", 5)
+    clock = ManualClock()
+    broker = fixture(tmp_path, clock)
+    for number in range(4):
+        broker.stage(f"id{number}", 0, "a", 0, [b"1"])
+    clock.advance_ms(CROWDED_MS + 1)
+    broker.service.housekeep()
+    assert len(broker.staged_log.table) == 4
+    broker.stage("id4", 0, "a", 0, [b"1"])
+    broker.service.housekeep()
+    assert (len(broker.staged_log.table), broker.staged_log.table.has("id4")) == (1, True)
     broker.stop()
 
 
