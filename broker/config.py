@@ -99,7 +99,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Ours: maximum number of (topic, group, queue) entries of the offset table."""
     clients_max: int = 100_000
     """Ours: maximum number of (group, connection) entries of the client table."""
-    clients_size_bytes_max: int = 512 << 20
+    clients_size_bytes_max: int = 256 << 20
     """Ours: memory of the client table, subscriptions included."""
 
     send_message_thread_pool_nums: int = 1

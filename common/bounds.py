@@ -13,6 +13,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, Final, Literal, TypeVar
 
@@ -27,7 +28,8 @@ ATTRIBUTE: Final = "BOUNDS"
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The bound of one table. ``limit`` and ``size`` name attributes of the table's object, or ``limit`` is a constant.
+    """The bound of one table. ``limit`` and ``size`` name attributes of the table's object, with dots between them, or
+    ``limit`` is a constant.
 
     ``unit`` entries: ``entry_bytes`` is the most memory that one entry takes, its texts included. ``setting``: what an
     operator raises; empty where the limit is fixed.
@@ -43,11 +45,11 @@ class Bound:
 
     def limit_of(self, table: Any) -> int:
         """Return the limit of this object's table, in ``unit``."""
-        return self.limit if isinstance(self.limit, int) else int(getattr(table, self.limit))
+        return self.limit if isinstance(self.limit, int) else int(attrgetter(self.limit)(table))
 
     def size_of(self, table: Any) -> int:
         """Return how much this object's table holds now, in ``unit``."""
-        value = getattr(table, self.size)
+        value = attrgetter(self.size)(table)
         value = value() if callable(value) else value
         return value if isinstance(value, int) else len(value)
 
@@ -83,6 +85,7 @@ def declared_in(package: ModuleType) -> Iterator[tuple[type, Bound]]:
     """Import every module of ``package``; yield each class that declares bounds, with each of them."""
     names = (each.name for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
     modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
-    owners = {value for module in modules for value in vars(module).values() if isinstance(value, type)}
+    values = [(module.__name__, value) for module in modules for value in vars(module).values()]
+    owners = {value for name, value in values if isinstance(value, type) and value.__module__ == name}
     for owner in sorted(owners, key=lambda each: f"{each.__module__}.{each.__qualname__}"):
         yield from ((owner, bound) for bound in bounds_of(owner))

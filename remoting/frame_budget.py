@@ -6,6 +6,8 @@ enough.
 
 from typing import Protocol
 
+from pocketmq.common.bounds import bounded
+
 FRAME_BUDGET_BYTES = 256 * 1024 * 1024
 
 
@@ -31,6 +33,14 @@ class Reader(Protocol):
         ...
 
 
+@bounded(
+    "half-received frames",
+    limit="closing_at_bytes",
+    size="used_bytes",
+    unit="bytes",
+    when_full="closes",
+    setting="remoting.half_frames_bytes_max",
+)
 class FrameBudget:
     """Bytes of half-received frames, over all connections of a server (or a client).
 
@@ -49,6 +59,11 @@ class FrameBudget:
         self.closed_count = 0
         self._holders: dict[BudgetHolder, Reader | None] = {}
         self._paused: set[BudgetHolder] = set()
+
+    @property
+    def closing_at_bytes(self) -> int:
+        """Above this the largest half-frame is closed."""
+        return self.limit_bytes // 4 * 5
 
     @property
     def is_crowded(self) -> bool:
@@ -90,7 +105,7 @@ class FrameBudget:
             reader.resume_for_budget()
 
     def _over(self) -> None:
-        if self.used_bytes > self.limit_bytes // 4 * 5:
+        if self.used_bytes > self.closing_at_bytes:
             self._close_largest()
             return
         reading = [h for h, r in self._holders.items() if r is not None and h.charged_bytes and h not in self._paused]

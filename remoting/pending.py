@@ -6,6 +6,8 @@ Lives here: ``PendingTable``: opaque numbers, deadlines, matching; ``Waiting``, 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from pocketmq.common.bounds import bounded
+
 OPAQUE_MIN = 1 << 16
 """Below it msgpack packs a number into one to three bytes: from here on the header of a request always has the same
 length, and a broker's short path finds what follows the opaque at the same place."""
@@ -57,6 +59,7 @@ class Pending:
         raise AssertionError(places)
 
 
+@bounded("requests to one peer", limit="count_max", size="entries", entry_bytes=512)
 class PendingTable:
     """opaque → ``Waiting``, at most ``count_max`` of them; the caller that takes an entry out calls its ``done``,
     once."""

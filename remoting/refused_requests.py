@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import DECODE_ERRORS, Cause
 from pocketmq.common.events import EventLog
@@ -149,6 +150,7 @@ class _Sender(msgspec.Struct):
     consumer_data_set: list[dict[str, msgspec.Raw]] | None = msgspec.field(name="consumerDataSet", default=None)
 
 
+@bounded("kinds of refused requests", limit=KINDS_MAX + 1, size="_kinds", entry_bytes=4096, when_full="evicts")
 class RefusedRequests:
     """Counts refused requests and logs them. Thread-safe; never blocks on a disk.
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
@@ -34,6 +35,13 @@ LOOPBACK: Final = ("127.", "::1", "::ffff:127.")
 __all__ = ["Connection", "RemotingServer", "RequestHandler", "ServerConfig"]
 
 
+@bounded(
+    "connections",
+    limit="config.connections_max",
+    size="connections",
+    entry_bytes=16_384,
+    setting="remoting.connections_max",
+)
 class RemotingServer:
     """One listening port, or several with the same handler and limits. Use from the thread of the loop it was started
     in.

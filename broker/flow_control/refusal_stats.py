@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause
 from pocketmq.common.events import EventLog
 from pocketmq.common.refusals import CLIENTS_OWN
 from pocketmq.remoting.telemetry import RefusalCount
@@ -70,6 +72,7 @@ class _Window:
     remark: str = ""
 
 
+@bounded("kinds of refusals", limit=KINDS_MAX + len(Cause), size="_kinds", entry_bytes=4096, when_full="evicts")
 class RefusalStats:
     """Counts and logs refusals. Thread-safe; ``note`` takes about 2 µs and never blocks on a disk.
 

@@ -70,7 +70,8 @@ class ConsumerOffsets:
                         why=f"{self._entries} offsets are kept",
                         hint="raise broker.consumer_offsets_max",
                     )
-                if self.size_bytes >= self.size_bytes_max:
+                growth_bytes = ENTRY_BYTES + (_key_bytes(key) if queues is None else 0)
+                if self.size_bytes + growth_bytes > self.size_bytes_max:
                     raise TableFull(
                         "offset not committed",
                         why=f"the offsets of groups take {self.size_bytes} bytes",

@@ -10,6 +10,7 @@ import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.topic.topic_table import OnIllegal, TableFull
+from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.topics import GroupIllegal, check_group_name
 from pocketmq.remoting.protocol.body import LONG_MAX, LONG_MIN, DataVersion
@@ -38,6 +39,13 @@ class _GroupsFile(msgspec.Struct, rename="camel"):
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
 
 
+@bounded(
+    "subscription groups",
+    limit="_config.subscription_groups_max",
+    size="_groups",
+    entry_bytes=1024,
+    setting="broker.subscription_groups_max",
+)
 class SubscriptionGroups:
     """Group → settings. Thread-safe; bounded by ``subscription_groups_max``. A config in the table is never changed in
     place."""

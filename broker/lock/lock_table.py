@@ -318,7 +318,9 @@ class LockTable(Generic[ConnectionT]):
             known.last_ns = now_ns
             known.refusals += 1
         else:
-            if len(held.waiters) >= WAITERS_MAX or self.size_bytes >= self.size_bytes_max:
+            if len(held.waiters) >= WAITERS_MAX:
+                return
+            if self.size_bytes + _waiter_bytes(client_id) > self.size_bytes_max:
                 return
             held.waiters[client_id] = Waiter(connection, now_ns, now_ns)
             self.size_bytes += _waiter_bytes(client_id)

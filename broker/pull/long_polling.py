@@ -8,6 +8,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pocketmq.common.bounds import bounded
+
 TICK_NS: Final = 100_000_000
 """Holds expire in steps of 100 ms (RocketMQ checks every 5 s)."""
 
@@ -33,6 +35,14 @@ class Hold:
         return -(-self.deadline_ns // TICK_NS)
 
 
+@bounded(
+    "held pulls in bytes",
+    limit="size_bytes_max",
+    size="size_bytes",
+    unit="bytes",
+    setting="broker.pull_holds_size_bytes_max",
+)
+@bounded("held pulls", limit="count_max", size="count", entry_bytes=1024, setting="broker.pull_holds_max")
 @dataclass(slots=True, eq=False)
 class PullHolds:
     """The table of waiting pulls, by queue, by connection and by deadline.

@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from pocketmq.common.bounds import bounded
+
 
 class Sized(Protocol):
     """A task, as far as the queue needs it."""
@@ -20,6 +22,8 @@ class Sized(Protocol):
 TaskT = TypeVar("TaskT", bound=Sized)
 
 
+@bounded("waiting requests in bytes", limit="size_bytes_max", size="size_bytes", unit="bytes")
+@bounded("waiting requests", limit="count_max", size="__len__", entry_bytes=2048)
 class SweepableQueue(Generic[TaskT]):
     """First in, first out, bounded in count and in bytes.
 

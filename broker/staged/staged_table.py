@@ -23,6 +23,8 @@ from pocketmq.broker.staged.staged_records import (
     Staged,
 )
 from pocketmq.broker.staged.staged_state import (
+    ATTEMPTS_MAX,
+    CHUNKS_MAX,
     DONE_MAX,
     HOUR_MS,
     IDS_MAX,
@@ -36,8 +38,12 @@ from pocketmq.broker.staged.staged_state import (
     StagedState,
     dropped_parts,
 )
+from pocketmq.common.bounds import bounded
 
 
+@bounded("staged chunks", limit=CHUNKS_MAX, size="chunks", entry_bytes=256)
+@bounded("staged attempts", limit=ATTEMPTS_MAX, size="attempts", entry_bytes=2048)
+@bounded("staged transactional ids", limit=IDS_MAX, size="__len__", entry_bytes=16_384)
 class StagedTable:
     """Not thread-safe: ``staged_log`` holds its lock."""
 

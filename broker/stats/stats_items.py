@@ -7,6 +7,7 @@ import threading
 from array import array
 from typing import Final
 
+from pocketmq.common.bounds import bounded
 from pocketmq.remoting.protocol.broker import BrokerStatsData, BrokerStatsItem
 
 TOPIC_PUT_NUMS: Final = "TOPIC_PUT_NUMS"
@@ -54,6 +55,7 @@ class _Item:
         self.calls_at = array("q", bytes(8 * slots))
 
 
+@bounded("statistics", limit="items_max", size="__len__", entry_bytes=2048)
 class StatsItems:
     """(name, key) → total and samples. Thread-safe; at most ``items_max`` items; one unchanged for a day is removed.
 
@@ -61,7 +63,7 @@ class StatsItems:
     """
 
     def __init__(self, now_ms: int, items_max: int = ITEMS_MAX) -> None:
-        self._items_max = items_max
+        self.items_max = items_max
         self._lock = threading.Lock()
         self._items: dict[tuple[str, str], _Item] = {}
         self._windows: list[_Window] = []
@@ -75,7 +77,7 @@ class StatsItems:
         with self._lock:
             item = self._items.get((name, key))
             if item is None:
-                if len(self._items) >= self._items_max:
+                if len(self._items) >= self.items_max:
                     return
                 item = self._items[name, key] = _Item(self._slots)
             item.value += value

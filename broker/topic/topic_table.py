@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog
@@ -46,6 +47,8 @@ BENCHMARK_QUEUE_NUMS: Final = 1024
 CLUSTER_QUEUE_NUMS: Final = 16
 QUEUE_NUMS_MAX: Final = 65_536
 """The default of ``topic_queue_nums_max``: tables with so many queues still load after the setting was lowered."""
+TOPIC_BYTES: Final = 2048
+"""One topic with its name and attributes (CPython 3.11, 64 bit)."""
 PERM_MAX: Final = int(Perm.READ | Perm.WRITE | Perm.INHERIT | Perm.PRIORITY)
 SYS_FLAG_MAX: Final = (1 << 31) - 1
 CHANGES_MAX: Final = 10_000
@@ -67,6 +70,8 @@ class _TopicsFile(msgspec.Struct, rename="camel"):
     data_version: DataVersion = msgspec.field(default_factory=DataVersion)
 
 
+@bounded("queues", limit="_config.queues_max", size="_queues", entry_bytes=16, setting="broker.queues_max")
+@bounded("topics", limit="_config.topics_max", size="__len__", entry_bytes=TOPIC_BYTES, setting="broker.topics_max")
 class TopicTable:
     """Topic → ``TopicConfig``. Thread-safe; ``get`` takes no lock.
 

@@ -187,8 +187,11 @@ class Bystander:
         self.refused_ms = max(self.refused_ms, (time.monotonic() - self._good_s) * 1000)
 
 
-async def attack(directory: Path, load: str, seconds: float, **settings: object) -> Figures:
-    """Run one load of ``loads`` against a new broker, in a process and on a core of its own; return its figures."""
+async def attack(directory: Path, load: str, seconds: float, *, again_s: float = 2.0, **settings: object) -> Figures:
+    """Run one load of ``loads`` against a new broker, in a process and on a core of its own; return its figures.
+
+    The broker stops while the attack has gone on again for ``again_s``.
+    """
     figures = Figures()
     async with target(directory, **settings) as broker:
         bystander = Bystander(broker.port)
@@ -218,7 +221,7 @@ async def attack(directory: Path, load: str, seconds: float, **settings: object)
         figures.memory_mib, figures.cpu_s = broker.memory_mib(), broker.cpu_s()
         again = await _attacker(directory, load, broker.port, 60)
         try:
-            await asyncio.sleep(2)
+            await asyncio.sleep(again_s)
             figures.stop_s = await broker.stop()
         finally:
             await _kill(again)

@@ -1,0 +1,306 @@
+"""Every declared table is filled until it is full, with entries as large as a peer may make them."""
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pytest
+
+import pocketmq.broker
+import pocketmq.remoting
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.flow_control.refusal_stats import RefusalStats
+from pocketmq.broker.group.client_table import ClientInfo, ClientTable
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.group_notifier import GroupNotifier
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.lock.lock_table import LockTable
+from pocketmq.broker.pull.long_polling import Hold, PullHolds
+from pocketmq.broker.request.request_task import Task
+from pocketmq.broker.request.sweepable_queue import SweepableQueue
+from pocketmq.broker.staged.staged_table import StagedTable
+from pocketmq.broker.stats.stats_items import StatsItems
+from pocketmq.broker.topic.topic_table import TableFull, TopicTable
+from pocketmq.broker.transaction.transaction_table import GIVEN_UP_MAX, OUTCOMES_MAX, Half, Outcome, TransactionTable
+from pocketmq.common.bounds import Bound, declared_in
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.errors import Cause
+from pocketmq.common.events import NullLog
+from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.pending import Pending, PendingTable
+from pocketmq.remoting.protocol.client import SubscriptionData
+from pocketmq.remoting.refused_requests import RefusedRequests
+from pocketmq.remoting.server import RemotingServer
+from pocketmq.remoting.server_config import ServerConfig
+
+TABLE_BYTES_MAX: Final = 448 << 20
+"""What one table may take with the settings that a broker has by default."""
+STEPS_MAX: Final = 200_000
+LONG: Final = "x" * 200
+NOTHING: Final[Any] = SimpleNamespace()
+CLOCK: Final = ManualClock()
+DECLARED: Final = [*declared_in(pocketmq.broker), *declared_in(pocketmq.remoting)]
+
+Filled = tuple[Any, Iterator[Any]]
+"""A table, and an iterator that adds one entry with each step, for ever; full is ``TableFull`` or no change."""
+
+
+def repeat(step: Callable[[int], None]) -> Iterator[None]:
+    """Call ``step`` with 0, 1, 2, for ever."""
+    return (step(number) for number in itertools.count())  # type: ignore[func-returns-value]
+
+
+def clients() -> Filled:
+    table: ClientTable[int] = ClientTable(60, 1 << 20)
+
+    def steps() -> Iterator[None]:
+        for number in itertools.count():
+            with contextlib.suppress(TableFull):
+                client = ClientInfo(number, f"{number}".ljust(1024, "\u4e2d"), 3, 409, 0)
+                topics = [SubscriptionData(topic=f"T{number}-{each}", sub_string=LONG) for each in range(20)]
+                table.register_consumer(f"{LONG}{number // 2}", client, "P", "C", "X", topics)
+            with contextlib.suppress(TableFull):
+                table.register_producer(f"p{number}", ClientInfo(-number, f"{number}{LONG}", 3, 409, 0))
+            yield
+
+    return table, steps()
+
+
+def notifier() -> Filled:
+    table: ClientTable[Any] = ClientTable(60)
+    later: Any = SimpleNamespace(call_later=lambda *timer: None)
+    mailbox: Any = SimpleNamespace(post=lambda call, *args: call(*args) if call.__name__ == "_changed" else None)
+    groups: Any = SimpleNamespace(get=lambda name: None)
+    notify = GroupNotifier(table, groups, mailbox, later, enabled=True)
+
+    def join(number: int) -> None:
+        with contextlib.suppress(TableFull):
+            table.register_consumer(f"g{number}", ClientInfo(number, LONG, 3, 409, 0), "P", "C", "X", [])
+        notify.members_changed(table.consumer_groups())
+
+    return notify, repeat(join)
+
+
+def offsets() -> Filled:
+    table = ConsumerOffsets(300, size_bytes_max=100_000)
+
+    def steps() -> Iterator[None]:
+        for number in itertools.count():
+            with contextlib.suppress(TableFull):
+                table.commit(f"g{number}", LONG[:127], number % 3, 1)
+            with contextlib.suppress(TableFull):
+                table.commit("one", "T", number, 1)
+            yield
+
+    return table, steps()
+
+
+def locks() -> Filled:
+    table: LockTable[int] = LockTable(1, 100, itertools.count().__next__, 200_000)
+    ids = (f"{number}".ljust(1024, "x") for number in itertools.count())
+    return table, (table.try_lock("g", each, 1, [("T", number % 500)], 0) for number, each in enumerate(ids))
+
+
+def topics() -> Filled:
+    table = TopicTable(BrokerConfig(topics_max=50, queues_max=400), CLOCK)
+
+    def steps() -> Iterator[None]:
+        for number in itertools.count():
+            with contextlib.suppress(TableFull):
+                table.create(f"{number}{LONG[:100]}", 1 + number % 16)
+            yield
+
+    return table, steps()
+
+
+def groups() -> Filled:
+    table = SubscriptionGroups(BrokerConfig(subscription_groups_max=50), CLOCK)
+
+    def steps() -> Iterator[None]:
+        for number in itertools.count():
+            with contextlib.suppress(TableFull):
+                table.find(f"{number}{LONG}")
+            yield
+
+    return table, steps()
+
+
+def holds() -> Filled:
+    table = PullHolds(100, 50_000)
+    return table, (table.hold(Hold(n, [("T", n, 0)], n, 100 + n * 37 % 1000, None)) for n in itertools.count())
+
+
+def waiting() -> Filled:
+    queue: SweepableQueue[Task] = SweepableQueue(100, 50_000)
+    return queue, (queue.offer(Task(NOTHING, NOTHING, n, 100 + n * 37 % 1000)) for n in itertools.count())
+
+
+def statistics() -> Filled:
+    table = StatsItems(0, 100)
+    return table, repeat(lambda number: table.add("PUT", f"{number}{LONG}", 1))
+
+
+def refusal_kinds() -> Filled:
+    table = RefusalStats(CLOCK, NullLog())
+    causes = [cause.value for cause in Cause]
+    return table, repeat(lambda number: table.note(causes[number % len(causes)], number, LONG * 10))
+
+
+def refused_requests() -> Filled:
+    table = RefusedRequests(CLOCK, NullLog())
+
+    def note(number: int) -> None:
+        table.note(number, number, Cause.BAD_REQUEST, LONG * 100, remote="r", language=number, version=number)
+
+    return table, repeat(note)
+
+
+def transactions() -> Filled:
+    table = TransactionTable(100)
+
+    def steps() -> Iterator[None]:
+        for number in itertools.count():
+            if table.refuses(f"g{number}") is None:
+                table.add(Half(number, number, 1, 0, f"g{number}", record=bytes(1 << 19)))
+            yield
+
+    return table, steps()
+
+
+def ended_transactions() -> Filled:
+    table = TransactionTable(100)
+
+    def steps() -> Iterator[None]:
+        for number in itertools.count():
+            half = Half(number, number, 1, 0, "g")
+            table.add(half)
+            table.finish(half, Outcome.GIVEN_UP)
+            yield
+
+    return table, steps()
+
+
+def server() -> Filled:
+    nobody: Any = NOTHING
+    config = ServerConfig(connections_max=50, connections_per_address_max=40)
+    table = RemotingServer(config, nobody, announce=nobody, log=NullLog(), clock=CLOCK)
+    strangers: Any = (SimpleNamespace(host=f"10.0.0.{number % 3}", number=number) for number in itertools.count())
+    return table, (table.opened(_Hashable(each)) for each in strangers)  # type: ignore[arg-type]
+
+
+class _Hashable:
+    def __init__(self, like: Any) -> None:
+        self.host = like.host
+
+
+def half_frames() -> Filled:
+    budget = FrameBudget(10_000)
+
+    class Peer:
+        charged_bytes = 0
+
+        def close_for_budget(self) -> None:
+            budget.unregister(self)
+
+        def pause_for_budget(self) -> None:
+            """Go on: a peer may have sent more than it should."""
+
+        resume_for_budget = pause_for_budget
+
+    def steps() -> Iterator[None]:
+        while True:
+            peer = Peer()
+            budget.register(peer, peer)
+            budget.charge(peer, 700)
+            yield
+
+    return budget, steps()
+
+
+def pending() -> Filled:
+    table = PendingTable(50)
+
+    def steps() -> Iterator[None]:
+        while True:
+            if not table.full:
+                table.add(table.next_opaque(), Pending(1, 0, 1, lambda result: None, 0))
+            yield
+
+    return table, steps()
+
+
+FILLS: Final[dict[str, Callable[[], Filled]]] = {
+    "clients": clients,
+    "clients and subscriptions": clients,
+    "groups with notices": notifier,
+    "committed offsets": offsets,
+    "committed offsets in bytes": offsets,
+    "queue locks": locks,
+    "queue locks in bytes": locks,
+    "topics": topics,
+    "queues": topics,
+    "subscription groups": groups,
+    "held pulls": holds,
+    "held pulls in bytes": holds,
+    "waiting requests": waiting,
+    "waiting requests in bytes": waiting,
+    "statistics": statistics,
+    "kinds of refusals": refusal_kinds,
+    "kinds of refused requests": refused_requests,
+    "open transactions": transactions,
+    "half records in memory": transactions,
+    "outcomes": ended_transactions,
+    "given-up half messages": ended_transactions,
+    "connections": server,
+    "half-received frames": half_frames,
+    "requests to one peer": pending,
+}
+ELSEWHERE: Final = {
+    "staged chunks": "tests/broker/stories/test_staged_limits.py",
+    "staged attempts": "tests/broker/stories/test_staged_limits.py",
+    "staged transactional ids": "tests/broker/stories/test_staged_limits.py",
+}
+"""Tables whose bound is kept by the checks in front of them, and the tests that fill them."""
+
+
+def test_every_declared_table_is_filled_by_a_test() -> None:
+    """A new declaration needs an entry here; an entry needs its declaration."""
+    names = [bound.name for _, bound in DECLARED]
+    assert len(set(names)) == len(names)
+    assert set(names) == {*FILLS, *ELSEWHERE}
+    assert {owner for owner, bound in DECLARED if bound.name in ELSEWHERE} == {StagedTable}
+
+
+@pytest.mark.parametrize("bound", [bound for _, bound in DECLARED if bound.name in FILLS], ids=lambda bound: bound.name)
+def test_a_table_never_exceeds_its_bound(bound: Bound) -> None:
+    """Not after any step, until it is full and for as long again; and it does get nearly full."""
+    table, steps = FILLS[bound.name]()
+    limit = bound.limit_of(table)
+    highest = 0
+    count = max(2000, 2 * limit if bound.unit == "entries" else 0)
+    assert count <= STEPS_MAX
+    for _ in itertools.islice(steps, count):
+        size = bound.size_of(table)
+        assert size <= limit
+        highest = max(highest, size)
+    assert highest > limit // 3
+
+
+@pytest.mark.parametrize("bound", [bound for _, bound in DECLARED], ids=lambda bound: bound.name)
+def test_a_setting_that_is_named_exists_and_keeps_the_table_small(bound: Bound) -> None:
+    """Its default, times the size of an entry, is less memory than a small broker has."""
+    value = bound.limit if isinstance(bound.limit, int) else 0
+    in_bytes = {owner for owner, each in DECLARED if each.unit == "bytes"}
+    if bound.unit == "entries" and any(owner in in_bytes for owner, each in DECLARED if each is bound):
+        return  # the bound in bytes is the smaller one
+    if bound.setting:
+        section, _, key = bound.setting.partition(".")
+        value = getattr({"broker": BrokerConfig, "remoting": ServerConfig}[section](), key)
+    assert value * (bound.entry_bytes or 1) <= TABLE_BYTES_MAX
+
+
+def test_the_limits_of_evicting_tables_are_reached() -> None:
+    """The constants that the fills above go beyond."""
+    assert 2 * max(OUTCOMES_MAX, GIVEN_UP_MAX) < STEPS_MAX
