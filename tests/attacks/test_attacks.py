@@ -1,7 +1,7 @@
 """What a stranger sends must not keep others waiting: each load against a real broker, with a bystander beside it.
 
-Bounds are those of a machine that has little else to do: the attacker has a core of its own, and a core that also serves
-other tests makes everything slow. ``python -m tests.attacks`` prints the figures.
+Bounds are those of a machine that has little else to do: the attacker has a core of its own, and a core that also
+serves other tests makes everything slow. ``python -m tests.attacks`` prints the figures.
 """
 
 from pathlib import Path
