@@ -467,8 +467,11 @@ class MessageStore:
         """
         return self.find(topic, key, begin, end, max_num)[0]
 
-    def find(self, topic: str, key: str, begin: int, end: int, max_num: int) -> tuple[list[bytes], KeyQueryResult]:
-        """Do ``query``; return with the records how far the index was, and whether all of it was read."""
+    def find(
+        self, topic: str, key: str, begin: int, end: int, max_num: int, size_bytes_max: int = 1 << 40
+    ) -> tuple[list[bytes], KeyQueryResult]:
+        """Do ``query``; return with the records how far the index was, and whether all of it was read. Records beyond
+        ``size_bytes_max`` in total are left out, but for the first."""
         self.show_all()
         all_handed_on = self.short.hand_on_soon()
         result = self.index.query(topic, key, begin, end, max_num)
@@ -477,6 +480,9 @@ class MessageStore:
         for offset in result.offsets:
             record = self.read_record(offset)
             if record is not None and _has_key(record, topic, key):
+                size_bytes_max -= len(record)
+                if records and size_bytes_max < 0:
+                    break
                 records.append(record)
         return records, result
 

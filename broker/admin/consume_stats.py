@@ -78,9 +78,9 @@ class ConsumeStatistics:
         header: Any = task.request.header
         stats: list[tuple[str, list[ConsumeStats]]] = []
         total_diff = queues = 0
-        for group in sorted({*self.groups.names(), *self.offsets.groups()}):
+        for group, topics in sorted(self.offsets.topics_by_group().items()):
             of_group: list[ConsumeStats] = []
-            for topic in sorted(self.offsets.topics_of(group)):
+            for topic in sorted(topics):
                 config = self.topics.get(topic)
                 if config is None or (header.is_order and not config.order) or self._has_left(group, topic):
                     continue

@@ -96,13 +96,23 @@ class ConsumerOffsets:
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics in which ``group`` has offsets."""
-        with self._lock:
-            return [topic for topic, each in map(_split, self._table) if each == group]
+        return [topic for topic, each in map(_split, self._keys()) if each == group]
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups with offsets in ``topic``."""
+        return [group for each, group in map(_split, self._keys()) if each == topic]
+
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return group → the topics in which it has offsets, in one pass over the table."""
+        found: dict[str, list[str]] = {}
+        for topic, group in map(_split, self._keys()):
+            found.setdefault(group, []).append(topic)
+        return found
+
+    def _keys(self) -> list[str]:
+        """Copy the keys, so that no commit waits while they are split."""
         with self._lock:
-            return [group for each, group in map(_split, self._table) if each == topic]
+            return list(self._table)
 
     def groups_behind(self, ends: Mapping[tuple[str, int], int]) -> list[str]:
         """Return, sorted, the groups with offsets in one of these topics that have not committed up to the given end of
@@ -137,8 +147,7 @@ class ConsumerOffsets:
 
     def groups(self) -> set[str]:
         """Return the groups that have offsets."""
-        with self._lock:
-            return {group for _, group in map(_split, self._table)}
+        return {group for _, group in map(_split, self._keys())}
 
     def __len__(self) -> int:
         return self._entries

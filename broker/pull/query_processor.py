@@ -69,23 +69,16 @@ class QueryProcessor(OneByOne):
         header: Any = task.request.header
         max_num = UNIQUE_KEY_NUM if header.unique_key_query else max(1, min(header.max_num, QUERY_NUM_MAX))
         records, index = self._store.find(
-            header.topic, header.key, header.begin_timestamp, header.end_timestamp, max_num
+            header.topic, header.key, header.begin_timestamp, header.end_timestamp, max_num, BODY_BYTES_MAX
         )
         behind = "" if index.complete else INDEX_BEHIND
         if not records:
             text = "can not find message, maybe time range not correct"
             text += behind if self._store.index.enabled else INDEX_OFF
             return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=text)
-        taken: list[bytes] = []
-        size_bytes = 0
-        for record in records:
-            size_bytes += len(record)
-            if taken and size_bytes > BODY_BYTES_MAX:
-                break
-            taken.append(record)
         return encode_answer(
             task.request,
             remark=behind.removeprefix("; "),
             header=QueryMessageResponseHeader(index.last_update_timestamp, index.last_update_physical_offset),
-            body=b"".join(taken),
+            body=b"".join(records),
         )

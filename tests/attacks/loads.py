@@ -18,6 +18,8 @@ from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, SCRATCH_BYTES, FrameD
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
+from pocketmq.remoting.protocol.group import GetBrokerConsumeStatsRequestHeader
+from pocketmq.remoting.protocol.offset import UpdateConsumerOffsetRequestHeader
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader
 from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
 from tests.broker.raw_client import RawClient
@@ -186,6 +188,32 @@ async def empty_batches(port: int, until_s: float) -> None:
         print(None if answer is None else (answer.code, answer.remark))
 
 
+async def admin_walks(port: int, until_s: float) -> None:
+    """Offsets of thousands of invented groups, and requests that walk over all groups, topics and clients."""
+    codes = (
+        (RequestCode.GET_ALL_CONSUMER_OFFSET, None),
+        (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None),
+        (RequestCode.GET_ALL_TOPIC_CONFIG, None),
+        (RequestCode.GET_BROKER_CONSUME_STATS, GetBrokerConsumeStatsRequestHeader(False)),
+    )
+
+    async def walk() -> None:
+        async with Peer(port) as peer:
+            while time.monotonic() < until_s:
+                for code, header in codes:
+                    await peer.ask(code, header)
+
+    async with Peer(port) as filler:
+        await filler.answer(filler.post_send(b"x", topic="Walked"))
+        for number in range(20_000):
+            filler.post(
+                RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequestHeader(f"w{number}", "Walked", 0, 0)
+            )
+            if not number % 500:
+                await filler.drain()
+    await asyncio.gather(*(walk() for _ in range(4)))
+
+
 async def idle_connections(port: int, until_s: float) -> None:
     """As many connections as the broker takes, which then say nothing."""
     writers: list[asyncio.StreamWriter] = []
@@ -208,6 +236,7 @@ LOADS: Final[dict[str, Callable[[int, float], Awaitable[None]]]] = {
         refused_headers,
         empty_batches,
         idle_connections,
+        admin_walks,
     )
 }
 

@@ -76,3 +76,29 @@ def test_the_shape_is_rocketmqs() -> None:
     again = ConsumerOffsets(10)
     again.load(b'{"offsetTable":{"T@g":{"3":42}}}')
     assert again.of("g", "T") == {3: 42}
+
+
+def test_all_groups_are_found_in_one_pass() -> None:
+    """A request about every group must not look through the table once for each."""
+    table = ConsumerOffsets(100)
+    for group, topic in (("one", "A"), ("one", "B"), ("two", "A")):
+        table.commit(group, topic, 0, 1)
+    assert table.topics_by_group() == {"one": ["A", "B"], "two": ["A"]}
+    table.remove_topic("A")
+    assert table.topics_by_group() == {"one": ["B"]}
+
+
+def test_offsets_are_bounded_in_bytes() -> None:
+    """Their names count; what is removed makes room, and a known offset can always be committed."""
+    table = ConsumerOffsets(1000, size_bytes_max=4000)
+    for number in range(4):
+        table.commit(f"group{number}", "T" * 100, 0, 1)
+    with pytest.raises(TableFull, match="delete groups"):
+        table.commit("group4", "T" * 100, 0, 1)
+    assert (len(table), table.size_bytes <= 4000) == (4, True)
+    table.commit("group0", "T" * 100, 0, 2)
+    table.remove_group("group0")
+    table.commit("group999", "T" * 100, 0, 1)
+    for number in range(1000):
+        table.remove_group(f"group{number}")
+    assert table.size_bytes == 0

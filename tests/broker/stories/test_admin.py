@@ -223,6 +223,15 @@ async def test_a_record_inside_a_body_is_not_viewed(broker: BrokerApp, client: C
         assert (viewed.code, split_records(viewed.body)[0].topic) == (0, "T")
 
 
+async def test_a_query_by_key_reads_no_more_than_it_may_answer(broker: BrokerApp, client: Client) -> None:
+    """64 messages of 4 MiB would be a quarter of a gigabyte for one request; the first one is always there."""
+    records = [client.record(body=b"%d" % number, keys=["many"]) for number in range(5)]
+    await client.append(("T", 0, records))
+    await settle(broker, wanted=5)
+    for size_bytes_max, count in ((1, 1), (2 * len(records[0]), 2), (1 << 20, 5)):
+        assert len(broker.store.find("T", "many", 0, 1 << 60, 32, size_bytes_max)[0]) == count
+
+
 async def test_messages_are_found_by_key_and_by_place(broker: BrokerApp, client: Client) -> None:
     """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID return the records."""
     record = client.record(body=b"keyed", keys=["order-7"])
