@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader
 from tests.broker.raw_client import RawClient
@@ -21,6 +22,8 @@ from tests.broker.raw_client import RawClient
 START_S: Final = 60.0
 STOP_S: Final = 30.0
 PERIOD_S: Final = 0.01
+CONNECTION_ROUNDS: Final = 50
+"""Rounds on one connection: then it is a new client, who must get in."""
 TOPIC: Final = "Bystander"
 
 
@@ -135,7 +138,7 @@ def _pairs(line: str) -> list[tuple[str, str]]:
 
 @dataclass(slots=True)
 class Bystander:
-    """Sends a message, reads it, and notes how long both took; on a connection of its own, again when it is closed."""
+    """Sends a message, reads it, and notes how long both took; on one connection after the other."""
 
     port: int
     latencies_ms: list[float] = field(default_factory=list)
@@ -152,8 +155,9 @@ class Bystander:
         while not self.ended:
             try:
                 async with RawClient(self.port) as client:
-                    while not self.ended:
-                        offset = await self._round(client, offset)
+                    for _ in range(CONNECTION_ROUNDS):
+                        if not self.ended:
+                            offset = await self._round(client, offset)
             except (ConnectionError, TimeoutError, OSError) as error:
                 self._note(repr(error))
                 await asyncio.sleep(PERIOD_S)
@@ -161,14 +165,14 @@ class Bystander:
     async def _round(self, client: RawClient, offset: int) -> int:
         began_s = time.monotonic()
         async with asyncio.timeout(10):
-            sent = await client.answer(client.post_send(b"hello", topic=TOPIC))
+            sent = await _answer(client, client.post_send(b"hello", topic=TOPIC))
             if sent.code != 0:
                 self._note(f"{sent.code} {sent.remark}")
                 await asyncio.sleep(PERIOD_S)
                 return offset
             queues = [(TOPIC, 0, offset)]
             header = NativePullRequestHeader("bystanders", queues, 1 << 20, 100, 5_000)
-            read = await client.answer(client.post(RequestCode.NATIVE_PULL, header))
+            read = await _answer(client, client.post(RequestCode.NATIVE_PULL, header))
         now_s = time.monotonic()
         self.last_ms = (now_s - began_s) * 1000
         if read.code != 0:
@@ -185,6 +189,16 @@ class Bystander:
     def _note(self, why: str) -> None:
         self.refusals.append(why)
         self.refused_ms = max(self.refused_ms, (time.monotonic() - self._good_s) * 1000)
+
+
+async def _answer(client: RawClient, opaque: int) -> Response:
+    """Return an answer; raise ``ConnectionResetError`` when the broker closes the connection instead."""
+    answered = asyncio.create_task(client.answer(opaque))
+    await asyncio.wait({answered, client._task}, return_when=asyncio.FIRST_COMPLETED)
+    if not answered.done():
+        answered.cancel()
+        raise ConnectionResetError("closed by the broker")
+    return answered.result()
 
 
 async def attack(directory: Path, load: str, seconds: float, *, again_s: float = 2.0, **settings: object) -> Figures:

@@ -18,6 +18,8 @@ STOP_S_MAX: Final = 2.0
 REFUSED_MS_MAX: Final = 1_000
 RECOVERY_MS_MAX: Final = 2_000
 P99_MS_MAX: Final = 100
+BATCH_P99_MS_MAX: Final = 250
+"""A batch is stored as a whole, and the largest one, 10,000 messages, takes the send thread 150 ms."""
 
 
 @pytest.mark.soak
@@ -31,7 +33,7 @@ async def test_a_bystander_is_served_under_attack(load: str, tmp_path: Path) -> 
     assert figures.refused_ms < REFUSED_MS_MAX
     assert figures.recovery_ms < RECOVERY_MS_MAX
     assert figures.stop_s < STOP_S_MAX
-    assert figures.p99_ms < P99_MS_MAX, figures.line()
+    assert figures.p99_ms < (BATCH_P99_MS_MAX if load == "empty_batches" else P99_MS_MAX), figures.line()
 
 
 async def test_the_harness_sees_a_broker_under_attack(tmp_path: Path) -> None:
