@@ -111,7 +111,7 @@ async def long_texts(port: int, until_s: float) -> None:
                 text = str(count).ljust(15 * MIB, "x")
                 long_id = HeartbeatData(client_id=text)
                 long_filter = _heartbeat(f"me{count}", f"g{count}", [SubscriptionData(topic="T", sub_string=text)])
-                many = [SubscriptionData(topic=f"T{n}-{count}", sub_string="y" * 3000) for n in range(4000)]
+                many = [SubscriptionData(topic=f"T{n}-{count}", sub_string="y" * 3000) for n in range(600)]
                 for body in (encode_body(long_id), long_filter, _heartbeat(f"you{count}", f"h{count}", many)):
                     await peer.ask(RequestCode.HEART_BEAT, None, body)
 

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from pocketmq.broker.app import BrokerApp
+from pocketmq.broker.group.client_processor import HEARTBEAT_BYTES_MAX
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.body import KVTable, decode_body, encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from tests.broker.conftest import Client, Harness, eventually
 
-HUGE = "x" * (15 << 20)
+HUGE = "x" * (1 << 20)
 
 
 def consumer(group: str = "group", **subscription: Any) -> HeartbeatData:
@@ -22,11 +23,11 @@ def consumer(group: str = "group", **subscription: Any) -> HeartbeatData:
 @pytest.mark.parametrize(
     ("heartbeat", "text"),
     [
-        (HeartbeatData(HUGE), "clientID has 15728640 characters, limit 1024"),
+        (HeartbeatData(HUGE), "clientID has 1048576 characters, limit 1024"),
         (HeartbeatData("c" * 1025), "clientID has 1025 characters, limit 1024"),
         (HeartbeatData("c", [ProducerData("g" * 256)]), "longer than group max length 255"),
         (consumer("g" * 256), "longer than group max length 255"),
-        (consumer(sub_string=HUGE), "subString of group to T has 15728640 characters, limit 16384"),
+        (consumer(sub_string=HUGE), "subString of group to T has 1048576 characters, limit 16384"),
         (consumer(sub_string="x" * 16_385, expression_type="SQL92"), "has 16385 characters, limit 16384"),
         (consumer(topic="T" * 391), "topic of a subscription of group has 391 characters, limit 390"),
         (consumer(expression_type="x" * 256), "expressionType of group to T has 256 characters, limit 255"),
@@ -47,6 +48,16 @@ async def test_a_heartbeat_beyond_a_limit_is_refused(
     assert len(broker.clients) == 0
     assert (await client.ask(RequestCode.HEART_BEAT, None, encode_body(consumer()))).code == 0
     assert len(broker.clients) == 1
+
+
+async def test_a_heartbeat_is_refused_by_its_length(broker: BrokerApp, client: Client) -> None:
+    """Before it is decoded, which would keep every other thread waiting."""
+    topics = [SubscriptionData(f"T{number}", "x" * 1000) for number in range(2100)]
+    data = [ConsumerData("group", subscription_data_set=topics)]
+    body = encode_body(HeartbeatData("me", consumer_data_set=data))
+    refused = await client.ask(RequestCode.HEART_BEAT, None, body)
+    assert f"{len(body)} bytes, limit {HEARTBEAT_BYTES_MAX}" in refused.remark
+    assert len(broker.clients) == 0
 
 
 async def test_nothing_of_a_refused_heartbeat_is_kept(broker: BrokerApp, client: Client) -> None:
