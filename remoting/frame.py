@@ -24,7 +24,8 @@ Buffer = bytes | bytearray | memoryview
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """RocketMQ's ``com.rocketmq.remoting.frameMaxLength``: the largest value of the length field."""
 HEADER_BYTES_MAX = 2 * 1024 * 1024
-"""The longest header of a request. A native append of 1 MiB, with each message in a queue of its own, comes closest."""
+"""The longest header that a server receives. The codecs answer with a refusal from 256 KiB or 1 MiB on; a peer that
+sends more than this does not know those limits, and its connection is closed before the header arrives."""
 SCRATCH_BYTES = 256 * 1024
 """How much one read takes from a socket: one buffer a loop, shared by its connections."""
 NARROW_BYTES = 16 * 1024
