@@ -243,9 +243,11 @@ SOURCES = Path(pocketmq.common.runner.__file__).resolve().parents[1]
 
 
 STARTED = {
+    ("broker/admin/assignments.py", "Assignments._begin", "create_task"): "answers its request with every error",
     ("broker/assembly/role_changes.py", "RoleChanges._spawn", "create_task"): "Supervisor.watch",
     ("broker/ha/members_claim.py", "MembersClaim._begin", "create_task"): "Supervisor.watch",
     ("broker/ha/replication.py", "Replication.learn_epoch", "create_task"): "its callback logs the error",
+    ("common/logs.py", "Logs.close", "Thread"): "the caller waits for it, and drops what it leaves",
     ("common/runner.py", "Supervisor.keep", "create_task"): "the owner itself",
     ("common/runner.py", "ThreadWorker.__init__", "Thread"): "the owner itself",
     ("remoting/channel_pool.py", "ChannelPool.get", "create_task"): "who asked for the connection gets its error",
