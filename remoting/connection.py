@@ -174,8 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         self.host = ""
         self.touched = False
         self.was_touched = False
-        self.opened_ns = 0
-        self.active_ns = 0
+        self.opened_ns = self.active_ns = 0
         self.blocked_since_ns = 0
         self.charged_unwritten_bytes = 0
         self.half_since_ns = 0
@@ -497,11 +496,6 @@ class Connection(asyncio.BufferedProtocol):
             return -1
         assert self._transport is not None
         return -1 if output.waiting_bytes or self._transport.get_write_buffer_size() else output.turn
-
-    @property
-    def has_spoken(self) -> bool:
-        """Whether any byte has come from the peer or gone to it."""
-        return self.touched or self.was_touched
 
     @property
     def unwritten_bytes(self) -> int:

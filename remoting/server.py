@@ -203,7 +203,7 @@ class RemotingServer:
         silent = self._silent.get(host, [])
         while silent:
             oldest = silent.pop()
-            if not oldest.closed and not oldest.has_spoken:
+            if not oldest.closed and not _has_spoken(oldest):
                 oldest.close("it said nothing, and others need its place")
                 self._leave(oldest)
                 self.silent_closed += 1
@@ -268,7 +268,7 @@ class RemotingServer:
         crowded = {host for host, _ in self._of_host.most_common(8) if not self._has_room(host)}
         if not crowded and len(self.connections) < self.config.connections_max * 9 // 10:
             return
-        found = [each for each in self.connections if not each.has_spoken and now_ns - each.opened_ns > SILENT_NS]
+        found = [each for each in self.connections if not _has_spoken(each) and now_ns - each.opened_ns > SILENT_NS]
         for each in sorted(found, key=lambda each: -each.opened_ns):
             self._silent.setdefault(each.host, []).append(each)
 
@@ -282,3 +282,8 @@ class RemotingServer:
             silent_closed=self.silent_closed,
         )
         self._refused_logged = self.refused_count
+
+
+def _has_spoken(connection: Connection) -> bool:
+    """Return whether any byte has come from the peer or gone to it."""
+    return connection.touched or connection.was_touched
