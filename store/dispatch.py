@@ -50,7 +50,7 @@ class Dispatcher:
         bytes_max: int = FEED_BYTES_MAX,
         log: EventLog | None = None,
     ) -> None:
-        self.on_shown: list[OnDispatched] = []
+        self.on_shown: list[Callable[..., None]] = []
         self.on_dispatched: list[OnDispatched] = []
         self.dispatched_offset = 0
         self.passes = 0
@@ -77,11 +77,17 @@ class Dispatcher:
         self.committed()
 
     def show(
-        self, start: int, end: int, rows: Sequence[tuple[Any, int, int, int, int, int, bytes]], count: int
+        self,
+        start: int,
+        end: int,
+        rows: Sequence[tuple[Any, int, int, int, int, int, bytes]],
+        count: int,
+        data: bytes | memoryview,
     ) -> bool:
         """Put the queue entries of records just appended at [start, end), in the thread that appended them; notify.
 
         ``count`` rows: section (its ``queue`` is the consume queue), physical offset, size, tags code, queue offset...
+        ``data``: their bytes. ``on_shown`` is called with (queues, tags code, record) if there is one record only.
         Returns False when the dispatcher is behind or at work, or a queue cannot take its entry: the records must then
         be fed. Never waits, does no I/O.
         """
@@ -98,7 +104,10 @@ class Dispatcher:
         if updates:  # also of a part: its entries are no news when all are put again
             for callback in self.on_shown:
                 try:
-                    callback(updates)
+                    if count == 1:
+                        callback(updates, rows[0][3], data)
+                    else:
+                        callback(updates)
                 except Exception as error:
                     self._log.error("dispatch_callback_failed", error=repr(error))
         return all_put

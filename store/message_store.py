@@ -283,8 +283,9 @@ class MessageStore:
         return self.dispatcher.on_dispatched
 
     @property
-    def on_shown(self) -> list[Dispatched]:
-        """Callbacks as in ``on_dispatched``, but at once also after short appends."""
+    def on_shown(self) -> list[Callable[..., None]]:
+        """Callbacks as in ``on_dispatched``, but at once also after short appends; after one of a single record, with
+        its tags code and its bytes, whose memory is the caller's."""
         return self.dispatcher.on_shown
 
     @property

@@ -231,7 +231,7 @@ class ShortAppend:
         self._count += count
         if self._has_buffers and log.committed_offset < position:
             self._hidden += rows
-        elif not self._hidden and self._dispatcher.show(start, position, rows, count):
+        elif not self._hidden and self._dispatcher.show(start, position, rows, count, data):
             self._shown += rows
         else:
             self._hidden += rows

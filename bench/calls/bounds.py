@@ -41,7 +41,7 @@ BOUNDS: Final = (
     Bound("64", CLIENT, 16),
     Bound("connections", BROKER, 21, LOOP),
     Bound("connections", CLIENT, 62),
-    Bound("push", BROKER, 570),
+    Bound("push", BROKER, 245),
     Bound("push", CONSUMER, 217),
     Bound("json", BROKER, 100),
     Bound("binary", BROKER, 110),

@@ -43,6 +43,7 @@ from pocketmq.broker.pull.pull_checks import PullChecks
 from pocketmq.broker.pull.pull_processor import PullProcessor
 from pocketmq.broker.pull.pull_service import PullService
 from pocketmq.broker.pull.query_processor import QueryProcessor
+from pocketmq.broker.pull.quick_pull import QuickPull
 from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
 from pocketmq.broker.request.budget import Budgets
 from pocketmq.broker.request.default_processor import AdminProcessor
@@ -295,7 +296,19 @@ def build(
         send_pair.short = short_path.drain
         if store.pool is not None:
             short_path.here = RunToCompletion(store, send_pair, environment.counters, clock, times, loop)
-    pulls.use_executor(table.executor("PullMessageThread"))
+    pull_pair = table.executor("PullMessageThread")
+    pulls.use_executor(pull_pair)
+    pulls.quick = quick = QuickPull(
+        store,
+        advice,
+        pull_checks,
+        pulls,
+        environment.counters,
+        clock,
+        config.suspend_timeout_mills_max,
+        pull_pair.count_here,
+    )
+    pull_pair.here = quick.hold
     lane.use_executor(table.executor("PullFilterThread"))
     store.on_shown.append(pulls.news)
     store.commit_while(lambda: holds.count > 0)

@@ -6,7 +6,7 @@ Lives here: ``PullService``, the shell around ``PullHolds``: news from the dispa
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.pull.long_polling import Hold, PullHolds
@@ -14,14 +14,28 @@ from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Buffers, Task, encode_refusal
 from pocketmq.common.clock import Clock
 from pocketmq.common.runner import LoopMailbox
+from pocketmq.remoting.frame import Buffer
 from pocketmq.remoting.server import Connection
 
 TICK_S: Final = 0.1
 HOLD_BYTES: Final = 1024
 """Approximate memory of a held pull without its request: objects and table entries."""
 
+FRESH_BYTES_MAX: Final = 64 << 10
+"""A larger record is read by the pull thread: the append copies this one for the loop."""
+
 Queues = list[tuple[str, int, int]]
 """(topic, queue id, offset)"""
+Nothing = Buffers | Callable[[], Buffers]
+"""The answer of a pull that cannot be held, or what makes it."""
+
+
+class Quick(Protocol):
+    """Answers held pulls on the loop, see ``QuickPull``."""
+
+    def answer(self, task: Task, offset: int, tags_code: int, record: bytes) -> Buffers | None:
+        """Return the answer with the record just stored at ``offset``; None: the pull must run again."""
+        ...
 
 
 @dataclass(slots=True)
@@ -48,6 +62,8 @@ class PullService:
     clock: Clock
     refusals: RefusalStats | None = None
     """Counts refusals by a full queue."""
+    quick: Quick | None = field(init=False, default=None)
+    """Answers a held pull with a record just stored. None: each runs again."""
     _executor: DrainExecutor | None = field(init=False, default=None)
     _timer: asyncio.TimerHandle | None = field(init=False, default=None)
     _deferred: dict[Hold, None] = field(init=False, default_factory=dict)
@@ -62,16 +78,21 @@ class PullService:
         """Number of waiting pulls."""
         return self.holds.count + len(self._deferred)
 
-    def hold(self, task: Task, queues: Queues, deadline_ns: int, nothing: Buffers) -> None:
+    def hold(self, task: Task, queues: Queues, deadline_ns: int, nothing: Nothing) -> None:
         """Hold ``task`` until one of ``queues`` has new messages. Any thread. ``nothing`` is its answer if it cannot be
         held."""
-        self.mailbox.post(self._hold, task, queues, deadline_ns, nothing)
+        self.mailbox.post(self.hold_here, task, queues, deadline_ns, nothing)
 
-    def news(self, queues: Queues) -> None:
-        """Wake the pulls of queues that now end at (topic, queue id, max offset). Any thread, once per dispatch
-        pass."""
+    def news(self, queues: Queues, tags_code: int = 0, record: Buffer | None = None) -> None:
+        """Wake the pulls of queues that now end at (topic, queue id, max offset). Any thread, once per dispatch pass.
+
+        ``record``: the only new message, where the caller has it at hand, and its tags code.
+        """
         if self.holds.count:  # read without a lock: a new hold checks the queue's end itself
-            self.mailbox.post(self._wake, queues)
+            if record is None or len(record) > FRESH_BYTES_MAX:
+                self.mailbox.post(self._wake, queues)
+            else:  # a copy: the caller may use its memory again before the loop's turn
+                self.mailbox.post(self._wake, queues, tags_code, bytes(record))
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget the pulls of a connection."""
@@ -91,7 +112,8 @@ class PullService:
             task, nothing = hold.context
             _respond(task, nothing)
 
-    def _hold(self, task: Task, queues: Queues, deadline_ns: int, nothing: Buffers) -> None:
+    def hold_here(self, task: Task, queues: Queues, deadline_ns: int, nothing: Nothing) -> None:
+        """Do what ``hold`` does, in the loop's thread."""
         connection = task.connection
         if connection.closed:
             return
@@ -109,10 +131,23 @@ class PullService:
             return
         self._arm()
 
-    def _wake(self, queues: Queues) -> None:
+    def _wake(self, queues: Queues, tags_code: int = 0, record: bytes = b"") -> None:
         for topic, queue_id, max_offset in queues:
             for hold in self.holds.wake(topic, queue_id, max_offset):
-                self._run_again(hold, is_due=False)
+                if not record or not self._answer(hold, tags_code, record):
+                    self._run_again(hold, is_due=False)
+
+    def _answer(self, hold: Hold, tags_code: int, record: bytes) -> bool:
+        """Answer a pull with the record just stored; False: it must run again."""
+        task, _ = hold.context
+        connection = task.connection
+        if self.quick is None or connection.closed or connection.over_high_water:
+            return False
+        buffers = self.quick.answer(task, hold.queues[0][2], tags_code, record)
+        if buffers is None:
+            return False
+        connection.respond_all((buffers,))
+        return True
 
     def _arm(self) -> None:
         if self._timer is None and not self._closed and (self.holds.count or self._deferred):
@@ -149,6 +184,6 @@ class PullService:
             _respond(task, encode_refusal(task.request, OVERLOAD))
 
 
-def _respond(task: Task, buffers: Buffers) -> None:
+def _respond(task: Task, answer: Nothing) -> None:
     if not task.connection.closed and not task.request.oneway:
-        task.connection.respond(buffers)
+        task.connection.respond(answer() if callable(answer) else answer)

@@ -19,7 +19,7 @@ from pocketmq.broker.request.request_task import (
     refusal_of,
 )
 from pocketmq.broker.request.sweepable_queue import SweepableQueue
-from pocketmq.broker.stats.stage_times import PairStages, Stage
+from pocketmq.broker.stats.stage_times import STAGE_COUNT, PairStages, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
@@ -143,6 +143,8 @@ class DrainExecutor:
     """Gets each drain before the processor; set before the first offer."""
     queue_type: InitVar[type[SweepableQueue[Task]]] = SweepableQueue
     """The order of the queue."""
+    here: Callable[[Task], bool] | None = field(init=False, default=None)
+    """Serves a task in the loop's thread without queueing it, or returns False; set before the first offer."""
     _follow_up_since_ns: int = field(init=False, default=0)
     adaptive: AdaptiveDrain = field(init=False)
     queue: SweepableQueue[Task] = field(init=False)
@@ -165,7 +167,9 @@ class DrainExecutor:
         self.busy = [False] * self.threads
 
     def offer(self, task: Task) -> bool:
-        """Queue ``task``; False when the queue is full. Loop thread."""
+        """Queue ``task``, or serve it ``here``; False when the queue is full. Loop thread."""
+        if self.here is not None and self.here(task):
+            return True
         if not self._workers:
             for index in range(self.threads):
                 name = f"{self.name}-{index}" if self.threads > 1 else self.name
@@ -289,6 +293,14 @@ class DrainExecutor:
         """Count requests that were served outside of a drain. Any thread: nothing here switches threads between the
         reading and the writing of the sum but a signal's handler."""
         self.served += requests
+
+    def count_here(self, took_ns: int) -> None:
+        """Count a request that was served ``here`` in ``took_ns``. Loop thread."""
+        self.served += 1
+        if self.stages is not None:
+            stages_ns = [0] * STAGE_COUNT
+            stages_ns[_PROCESS] = took_ns
+            self.stages.add_quick(1, 0, stages_ns)
 
     def refuse(self, tasks: list[Task], refusal_for: Callable[[Task], Refusal]) -> None:
         """Answer tasks that were removed from the queue. Loop or stopping thread."""
