@@ -42,6 +42,7 @@ from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadRunner
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
@@ -57,6 +58,10 @@ DEFAULT_MEMORY_BYTES = 4 << 30
 """Assumed memory of the machine if the system does not report it."""
 SERVER_GRACE_MS = 1000
 STOP_THREAD = "BrokerStop"
+STOP_SERVES_S = 1.0
+"""How long a stop serves waiting requests that store nothing."""
+STORING = frozenset(pool.value for pool in (Pool.SEND, Pool.REPLY, Pool.END_TRANSACTION, Pool.STAGED))
+"""Pairs whose waiting requests are served for ``shutdown_timeout_mills``: their clients have sent something."""
 STOP_OVERDUE_S = 1.0
 """Time after ``shutdown_timeout_mills`` when a stop that still waits is logged."""
 
@@ -464,12 +469,18 @@ class BrokerApp:
     def _close(self, running: Running) -> None:
         """Serve queued requests, write the tables, close the store. Blocks; worker thread.
 
+        Requests that store something have the whole time, all others ``STOP_SERVES_S``: a crowd of them does not hold
+        up the stop.
+
         Takes every step, whatever earlier ones raised, then raises the first error.
         """
-        deadline_ns = self._clock.monotonic_ns() + self.config.shutdown_timeout_mills * 1_000_000
+        now_ns = self._clock.monotonic_ns()
+        deadline_ns = now_ns + self.config.shutdown_timeout_mills * 1_000_000
+        serve_until_ns = now_ns + int(STOP_SERVES_S * 1e9)
         steps = AllSteps(self._stop_failed)
         for executor in running.table.executors():
-            steps.take("requests", partial(executor.finish, deadline_ns))
+            until_ns = deadline_ns if executor.name in STORING else serve_until_ns
+            steps.take("requests", partial(executor.finish, deadline_ns, until_ns))
         for service in reversed(running.services):
             steps.take(type(service).__name__, service.stop)
         steps.take("observation", self._observation.stop)

@@ -314,21 +314,27 @@ class DrainExecutor:
             ]
         )
 
-    def finish(self, deadline_ns: int) -> bool:
-        """Stop the workers, serve waiting tasks until ``deadline_ns``, answer the rest with SHUTTING_DOWN.
+    def finish(self, deadline_ns: int, serve_until_ns: int | None = None) -> bool:
+        """Stop the workers, serve waiting tasks until ``serve_until_ns``, answer the rest with SHUTTING_DOWN.
 
-        Blocks: call it off the loop, once no more tasks are offered. Returns False when a worker hangs in the
-        processor; that worker answers its own tasks if the processor ever returns.
+        Workers have until ``deadline_ns``; without ``serve_until_ns`` so have the tasks. Blocks: call it off the loop,
+        once no more tasks are offered. Returns False when a worker hangs in the processor; that worker answers its own
+        tasks if the processor ever returns.
         """
-        ended = True
-        for worker in self._workers:
-            left_s = max(0.0, (deadline_ns - self.clock.monotonic_ns()) / 1e9)
-            ended = worker.stop(left_s) and ended
-        while ended and self.clock.monotonic_ns() < deadline_ns and self._drain_once():
+        serve_until_ns = deadline_ns if serve_until_ns is None else min(serve_until_ns, deadline_ns)
+        ended = self._end_workers(serve_until_ns)
+        while ended and self.clock.monotonic_ns() < serve_until_ns and self._drain_once():
             pass
+        self.refuse(self.queue.close(), lambda task: SHUTTING_DOWN)
+        ended = ended or self._end_workers(deadline_ns)  # what they serve now is their last drain
         if ended:
             self._run_what_is_due()
-        self.refuse(self.queue.close(), lambda task: SHUTTING_DOWN)
         if not ended:
             self.log.error("worker_hangs", pair=self.name)
+        return ended
+
+    def _end_workers(self, deadline_ns: int) -> bool:
+        ended = True
+        for worker in self._workers:
+            ended = worker.stop(max(0.0, (deadline_ns - self.clock.monotonic_ns()) / 1e9)) and ended
         return ended

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from pocketmq.broker.transaction.transaction_records import HalfRecords
+from pocketmq.broker.transaction.transaction_records import REMEMBERED_BYTES_MAX, HalfRecords
 from pocketmq.common.record import (
     HOST_V6_BYTES,
     HOSTS_V6_MASK,
@@ -69,7 +69,7 @@ class CommitTails:
 
     def learn(self, tail: bytes, meta: RecordMeta) -> None:
         """Remember the target and tags of a record with these properties, if they alone decide them."""
-        if b"UNIQ_KEY\x01" in tail or b"KEYS\x01" in tail:
+        if len(tail) > REMEMBERED_BYTES_MAX or b"UNIQ_KEY\x01" in tail or b"KEYS\x01" in tail:
             return
         if len(self.known) >= TAILS_MAX:
             self.known.clear()

@@ -45,6 +45,8 @@ OP_BODY_BYTES_MAX: Final = 4096
 OFFSET_TEXT_BYTES_MAX: Final = 20
 """An offset as text, with its comma."""
 TARGETS_MAX: Final = 4096
+REMEMBERED_BYTES_MAX: Final = 1024
+"""Longer tags and properties are not remembered: 4,096 of 32 KiB would take 128 MiB."""
 
 _SIZE_MAGIC = struct.Struct(">II")
 _I32 = struct.Struct(">i")
@@ -78,9 +80,11 @@ class HalfRecords:
         tags = _value(properties, _TAGS)
         tags_code = self._tags_codes.get(tags)
         if tags_code is None:
+            tags_code = tags_code_of(tags.decode("utf-8", "replace"))
             if len(self._tags_codes) >= TARGETS_MAX:
                 self._tags_codes.clear()
-            tags_code = self._tags_codes[tags] = tags_code_of(tags.decode("utf-8", "replace"))
+            if len(tags) <= REMEMBERED_BYTES_MAX:
+                self._tags_codes[tags] = tags_code
         meta = RecordMeta(
             topic, queue_id, tags_code, uniq_key=_value(properties, _UNIQ_KEY), keys=_value(properties, _KEYS)
         )

@@ -5,13 +5,17 @@ Lives here: ``DeletedTopics`` and its file ``pocketmq/deleted_topics.json``: top
 they must enter no queue, else they would take the places of messages sent after the topic was created again.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS, CorruptRecord
 from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.errors import StoreFull
+
+TOPICS_MAX: Final = 100_000
+"""Deleted topics that have records in the log, or had when they were deleted; retention forgets them with their log."""
 
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -85,6 +89,12 @@ class DeletedTopics:
 
     def add(self, topic: str, end_offset: int) -> None:
         """Record that the topic is deleted up to ``end_offset``. Raises ``StoreError``; then nothing has changed."""
+        if topic not in self._offsets and len(self._offsets) >= TOPICS_MAX:
+            raise StoreFull(
+                "the topic is not deleted",
+                why=f"{len(self._offsets)} topics were deleted whose messages are still in the log",
+                hint="wait until retention has removed old segments",
+            )
         self._replace({**self._offsets, topic: end_offset})
 
     def _replace(self, offsets: dict[str, int]) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.events import NullLog
+from pocketmq.remoting import channel_pool
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import BACKOFF_MS_MAX, ChannelPool
 from pocketmq.remoting.codes import RequestCode
@@ -145,5 +146,26 @@ def test_a_pool_closes_while_it_connects(run: Run) -> None:
         with pytest.raises(asyncio.CancelledError):
             await waiting
         await rocketmq.stop()
+
+    run(scenario)
+
+
+def test_a_pool_holds_a_bounded_number_of_addresses(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses beyond it are refused until the back-off of others is over, or a channel has closed."""
+
+    async def scenario() -> None:
+        monkeypatch.setattr(channel_pool, "ADDRESSES_MAX", 3)
+        clock = ManualClock()
+        server = await start_server(EchoHandler())
+        pool = ChannelPool(clock=clock, log=NullLog(), rng=random.Random(1))
+        for number in range(3):
+            with pytest.raises(ConnectFailed, match="cannot connect"):
+                await pool.get(f"127.0.0.1:http{number}")
+        with pytest.raises(ConnectFailed, match="holds 3 addresses"):
+            await pool.get(f"127.0.0.1:{server.port}")
+        clock.advance_ms(BACKOFF_MS_MAX)
+        assert not (await pool.get(f"127.0.0.1:{server.port}")).closed
+        await pool.close()
+        await server.stop()
 
     run(scenario)

@@ -1,5 +1,6 @@
 """Executors: every task gets one answer, whatever the processor does."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -240,6 +241,28 @@ def test_finish_without_time_answers_what_is_left() -> None:
         world.executor.offer(world.task(opaque=opaque))
     assert world.executor.finish(world.clock.monotonic_ns())
     assert world.codes() == [ResponseCode.SERVICE_NOT_AVAILABLE] * 5
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_crowd_that_waits_does_not_hold_up_the_end(threads: int) -> None:
+    """After its time to serve, the queue is answered as a whole, although the worker would go on for long."""
+    served: list[int] = []
+
+    class Slow(Echo):
+        def process(self, drain: Any) -> None:
+            served.append(len(drain.tasks))
+            while len(world.executor.queue):  # until the stop has emptied it
+                time.sleep(0.001)
+            super().process(drain)
+
+    world = World(Slow(), runner=ThreadRunner(), count_max=1000, threads=threads)
+    for opaque in range(1000):
+        world.executor.offer(world.task(opaque=opaque))
+    now_ns = world.clock.monotonic_ns()
+    assert world.executor.finish(now_ns + 60_000_000_000, now_ns)
+    codes = world.codes()
+    assert len(codes) == 1000
+    assert codes.count(ResponseCode.SERVICE_NOT_AVAILABLE) >= 1000 - threads * 8
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.broker.transaction.transaction_commits import COLUMNS_MIN, TAILS_MAX, CommitGroup, CommitTails
-from pocketmq.broker.transaction.transaction_records import HalfIllegal, HalfRecords, op_records
+from pocketmq.broker.transaction.transaction_records import REMEMBERED_BYTES_MAX, HalfIllegal, HalfRecords, op_records
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import encode_record
@@ -140,3 +140,14 @@ def test_only_targets_that_properties_alone_decide_are_remembered() -> None:
     for number in range(TAILS_MAX + 10):
         group.add(half_record(number, more={"TAGS": str(number)}), number)
     assert len(tails.known) <= TAILS_MAX
+
+
+def test_long_properties_and_tags_are_not_remembered() -> None:
+    """Thousands of them would take more memory than all else; they are read each time."""
+    tails = CommitTails(HalfRecords(HOST))
+    long = "x" * REMEMBERED_BYTES_MAX
+    assert_same([half_record(1, more={"TAGS": "y" + long}), half_record(2, more={"a": long})] * 2, tails=tails)
+    assert not [tail for tail in tails.known if len(tail) > REMEMBERED_BYTES_MAX]
+    assert not [tags for tags in tails.records._tags_codes if len(tags) > REMEMBERED_BYTES_MAX]
+    assert_same([half_record(3, more={"TAGS": "short"})] * 2, tails=tails)
+    assert b"short" in tails.records._tags_codes
