@@ -2,7 +2,7 @@
 
 Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``), the
 fields of a message from ``common/message_fields.py`` (``field_table``), JSON that is not quite standard from recorded
-readings (``fastjson_table``), metrics from the rows of ``broker/metrics``,
+readings (``fastjson_table``), metrics from the rows of ``broker/metrics``, threats from the rows of ``threat_rows``,
 settings, and the files in ``conf/`` of the three daemons, from the structs that declare them (``cli/config``).
 
 A page marks where a table goes; all between the two lines is written here, but for the last column of
@@ -23,6 +23,7 @@ from typing import Final
 from docs.fastjson_table import fastjson
 from docs.field_table import message_fields
 from docs.refusal_table import refusals
+from docs.threat_rows.page import tables as threats
 from pocketmq.broker.metrics import metrics_table
 from pocketmq.cli.config.template import COMMANDS, settings_table, template
 from pocketmq.cli.daemon.daemon import SECTIONS
@@ -99,8 +100,11 @@ TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "metrics": lambda _page: metrics_table.tables(),
     "refusals": refusals,
     **{f"settings-{section}": partial(_settings_of, section) for section in SECTIONS},
+    **threats(),
 }
-PAGES: Final = ("docs/compatibility.md", "docs/metrics.md", "docs/protocol.md", "docs/sending.md", "docs/settings.md")
+PAGES: Final = tuple(
+    f"docs/{name}.md" for name in ("compatibility", "metrics", "protocol", "sending", "settings", "threats")
+)
 
 
 def generated(page: str) -> str:

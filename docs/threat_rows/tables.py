@@ -1,0 +1,366 @@
+"""Tables that a peer can fill: every container that grows with what peers send, and what bounds it."""
+
+from typing import Final
+
+from docs.threat_rows.row import Row
+
+_BEATS = "tests/broker/group/test_client_processor.py"
+_CLIENTS = "tests/broker/group/test_client_table.py"
+_LOCKS = "tests/broker/lock/test_lock_table.py"
+_ROUTES = "tests/namesrv/test_route_table.py"
+_STAGED = "tests/broker/stories/test_staged_limits.py"
+_OPEN = "tests/broker/transaction/test_transaction_table.py"
+
+TABLES: Final = [
+    Row(
+        "broker/group/client_table.py ClientTable._producers ClientTable._consumers ClientTable._producer_ids"
+        " ClientTable._groups_of ConsumerGroup.clients ConsumerGroup.subscriptions ConsumerGroup.wishes"
+        " ConsumerGroup.wish_uses",
+        "heartbeats with new clients, groups and long subscriptions",
+        "clients_max, clients_size_bytes_max, lengths of each text; silent clients expire",
+        f"{_CLIENTS}::test_bytes_are_bounded_and_what_is_known_goes_on"
+        f" {_CLIENTS}::test_any_order_of_events_keeps_the_sum_of_bytes {_BEATS}::test_clients_have_a_bound_in_bytes",
+    ),
+    Row(
+        "broker/group/client_processor.py ClientProcessor._conflicts",
+        "members that differ in ever new groups",
+        "4,096 groups, then it starts again",
+        "tests/broker/group/test_message_filter.py::test_members_that_differ_are_found",
+    ),
+    Row(
+        "broker/group/consumer_offsets.py ConsumerOffsets._table; broker/ha/slave_mirror.py LocalCommits._table",
+        "commits of ever new groups",
+        "consumer_offsets_max; only topics that exist; what is known still moves",
+        "tests/broker/group/test_consumer_offsets.py"
+        "::test_a_commit_over_the_bound_is_refused_and_old_entries_still_move",
+    ),
+    Row(
+        "broker/group/subscription_groups.py SubscriptionGroups._groups",
+        "groups without end",
+        "subscription_groups_max, names checked",
+        "tests/broker/group/test_subscription_groups.py::test_the_table_is_bounded",
+    ),
+    Row(
+        "broker/topic/topic_table.py TopicTable._topics TopicTable._changes",
+        "topics without end",
+        "topics_max, queues_max; the last 10,000 changes",
+        "tests/broker/topic/test_topic_table.py::test_topics_and_queues_are_bounded"
+        " tests/broker/topic/test_topic_table.py::test_changes_since_a_generation_are_known_until_too_many",
+    ),
+    Row(
+        "broker/ha/slave_mirror.py SlaveMirror._deleted SlaveMirror._early SlaveMirror._logged;"
+        " store/consumequeue/consume_queues.py ConsumeQueues._illegal_told",
+        "a false master's tables, records with ever new illegal names",
+        "no more topics than this broker may have; a hundred names are logged",
+        "tests/broker/ha/test_slave_mirror.py::test_a_masters_table_is_no_larger_than_ones_own_may_be"
+        " tests/broker/ha/test_slave_mirror.py::test_a_table_full_of_lies_does_not_fill_the_log"
+        " tests/store/disk/test_queue_paths.py"
+        "::test_more_illegal_queues_than_anybody_reads_are_told_once_together",
+    ),
+    Row(
+        "broker/lock/lock_table.py LockTable._groups LockTable._of_connection LockTable._leaving LockTable._awaited"
+        " QueueLock.waiters; broker/lock/lock_manager.py LockManager._closed",
+        "locks of ever new queues and groups",
+        "queue_locks_max, 16 waiters a lock; expired ones go first; a connection's locks end with it",
+        f"{_LOCKS}::test_waiters_are_bounded {_LOCKS}::test_a_full_table_forgets_what_has_expired_first",
+    ),
+    Row(
+        "broker/pull/long_polling.py PullHolds._by_queue PullHolds._by_owner PullHolds._buckets Hold.queues;"
+        " broker/pull/pull_service.py PullService._deferred",
+        "held pulls en masse",
+        "pull_holds_max, pull_holds_size_bytes_max; all of a connection end with it",
+        "tests/broker/pull/test_long_polling.py::test_the_table_is_bounded_in_count_and_bytes"
+        " tests/broker/pull/test_pull_service.py::test_a_closed_connection_loses_its_deferred_pulls_too",
+    ),
+    Row(
+        "broker/request/sweepable_queue.py SweepableQueue.tasks",
+        "more requests than the threads serve",
+        "each pair's queue in count and bytes, headers included; full is an answer",
+        "tests/broker/request/test_sweepable_queue.py::test_any_order_of_calls_agrees_with_the_model"
+        " tests/broker/request/test_executor.py::test_a_queue_counts_the_headers_of_its_requests_too",
+    ),
+    Row(
+        "broker/flow_control/refusal_stats.py RefusalStats._kinds RefusalStats._windows; remoting/refused_requests.py"
+        " RefusedRequests._kinds RefusedRequests._versions",
+        "refusals of ever new kinds, versions and languages",
+        "256 kinds, 32 versions, the rest is counted as others; texts are cut",
+        "tests/broker/flow_control/test_refusal_stats.py::test_kinds_are_bounded_and_nothing_is_lost"
+        " tests/remoting/test_refused_requests.py::test_a_peer_cannot_make_it_grow",
+    ),
+    Row(
+        "broker/send/short_path.py ShortPath._routes ShortPath._queues",
+        "ever new headers that the short path remembers",
+        "headers in count and bytes, queues in count; a full table starts again",
+        "tests/broker/send/test_short_path.py::test_remembered_headers_are_bounded_in_bytes",
+    ),
+    Row(
+        "broker/send/short_rocketmq.py ShortRocketMQ._routes ShortRocketMQ._templates RocketMQRoute.answers",
+        "ever new headers and properties in RocketMQ's forms",
+        "20,000 routes of 4 KiB, 4,096 kinds of properties of 1 KiB, twenty lengths of an offset",
+        "tests/broker/send/test_short_rocketmq.py::test_each_odd_kind_of_properties",
+    ),
+    Row(
+        "broker/send/send_checks.py SendChecks._open; broker/delay/delivery.py Deliverer._targets;"
+        " store/index/index_keys.py KeyHasher._prefixes; common/record_codec.py PlainRecordBuilder._templates",
+        "sends to ever new topics",
+        "10,000, 4,096 and 8,192 topics, then the cache starts again; only topics that exist",
+        "tests/broker/topic/test_topic_table.py::test_topics_and_queues_are_bounded"
+        " tests/common/test_record_codec.py::test_the_builder_forgets_templates_when_full",
+    ),
+    Row(
+        "common/plain_rules.py PlainChecker.ends PlainChecker.tails PlainChecker.topics",
+        "ever new properties in native sends",
+        "in count and in bytes of each",
+        "tests/common/test_plain_check.py::test_the_cache_is_bounded",
+    ),
+    Row(
+        "broker/transaction/transaction_table.py TransactionTable._pending TransactionTable._claimed"
+        " TransactionTable._given_up TransactionTable._outcomes TransactionTable._ahead;"
+        " broker/transaction/transaction_recovery.py TransactionProgress.checks",
+        "half messages that nobody ends",
+        "transaction_pending_max, 65,536 outcomes, 16 MiB of records in memory; each is given up after its time",
+        f"{_OPEN}::test_the_memory_of_ended_transactions_is_bounded"
+        " tests/broker/stories/test_transactions.py::test_transactions_can_be_forbidden_and_limited",
+    ),
+    Row(
+        "broker/transaction/transaction_commits.py CommitTails.known; broker/transaction/transaction_records.py"
+        " HalfRecords._targets HalfRecords._tags_codes; broker/transaction/transaction_service.py"
+        " TransactionService._turns",
+        "half messages with ever new tags and properties of 32 KiB, and ever new groups",
+        "4,096 of at most a KiB, then the cache starts again; 10,000 groups",
+        "tests/broker/transaction/test_transaction_commits.py::test_long_properties_and_tags_are_not_remembered",
+    ),
+    Row(
+        "broker/staged/staged_table.py StagedTable._ids StagedTable.deliveries StagedTable._parts;"
+        " broker/staged/staged_state.py KnownId.open KnownId.done KnownId.brokers Open.attempts Attempt.chunks"
+        " Attempt.topics Delivery.chunks Delivery.done Done.participants; broker/staged/staged_log.py"
+        " StagedLog.repairs; broker/staged/staged_service.py StagedService._waiting",
+        "staged transactions under ever new names, with ever new attempts",
+        "10,000 names, bounds of versions, attempts and chunks, bytes of all; brief names make room; attempts expire",
+        f"{_STAGED}::test_brief_names_make_room_for_new_ones {_STAGED}::test_who_waits_for_a_delivery_is_counted"
+        f" {_STAGED}::test_many_attempts_expire_in_several_events",
+    ),
+    Row(
+        "broker/stats/stats_items.py StatsItems._items; broker/stats/topic_put_stats.py TopicPutStats._ends",
+        "statistics of ever new topics and groups",
+        "20,000 items, 65,536 queues; what stands still is forgotten",
+        "tests/broker/stats/test_stats_items.py::test_items_are_bounded",
+    ),
+    Row(
+        "broker/delay/timer_wheel.py TimerWheel._slots TimerWheel._order TimerWheel._runs;"
+        " broker/delay/timer_queue.py TimerQueue._corrected TimerQueue._block_due",
+        "delayed messages without end, entries that lie about their time",
+        "a number of timers in memory, the others wait in their queue; a bound for each second",
+        "tests/broker/delay/test_timer_wheel.py::test_beyond_its_memory_it_forgets_the_last_and_says_where"
+        " tests/broker/delay/test_delay_plan.py::test_too_many_in_one_second_are_refused_for_a_while"
+        " tests/broker/delay/test_delay_service.py::test_more_timers_than_memory_are_found_again_in_their_queue",
+    ),
+    Row(
+        "broker/metrics/metrics_server.py MetricsServer._peers _Peer.received",
+        "connections and headers without end at the HTTP port",
+        "a number of connections, bytes and seconds of a request",
+        "tests/broker/metrics/test_metrics_server.py::test_slow_and_excess_connections_are_closed",
+    ),
+    Row(
+        "broker/metrics/slow_requests.py SlowRequests._slowest SlowRequests._windows",
+        "slow requests without end",
+        "the slowest of the last minute, ten events a second",
+        "tests/broker/metrics/test_slow_requests.py::test_the_slowest_of_the_last_minute_are_kept"
+        " tests/broker/metrics/test_slow_requests.py::test_at_most_ten_a_second_of_one_cause_and_the_rest_is_counted",
+    ),
+    Row(
+        "namesrv/route_table.py RouteTable._topics RouteTable._topics_of RouteTable._brokers RouteTable._clusters"
+        " RouteTable._live RouteTable._addresses_of",
+        "registrations of ever new brokers and topics",
+        "brokers_max, topics_max, routes_size_bytes_max, lengths of each text",
+        f"{_ROUTES}::test_the_table_is_bounded {_ROUTES}::test_bytes_are_bounded"
+        f" {_ROUTES}::test_any_order_of_events_leaves_a_consistent_table",
+    ),
+    Row(
+        "namesrv/kv_table.py KVTable._table",
+        "keys and values without end",
+        "kv_entries_max, kv_size_bytes_max",
+        "tests/namesrv/test_kv_table.py::test_entries_and_bytes_are_bounded",
+    ),
+    Row(
+        "namesrv/epochs.py EpochTable.records; namesrv/epoch_store.py EpochStore._waiting; namesrv/server.py"
+        " NamesrvApp._fenced",
+        "claims of ever new names",
+        "epochs_max, 1,024 waiting claims, 16 addresses of refused masters a name; invented names make room",
+        "tests/namesrv/test_epochs.py::test_the_table_is_bounded"
+        " tests/namesrv/test_epochs.py::test_invented_names_keep_no_pair_out",
+    ),
+    Row(
+        "remoting/server.py RemotingServer.connections; remoting/frame_budget.py FrameBudget._holders"
+        " FrameBudget._paused",
+        "connections without end",
+        "connections_max; silent ones end after two minutes; half frames share a budget in bytes",
+        "tests/remoting/test_server.py::test_connections_beyond_the_limit_are_closed_at_once"
+        " tests/remoting/test_server.py::test_idle_connections_are_closed"
+        " tests/remoting/test_server.py::test_a_flood_of_half_frames_stays_in_the_budget",
+    ),
+    Row(
+        "remoting/output.py Output._buffers",
+        "answers that nobody reads",
+        "4 MiB stop the reading, 64 MiB close it, 256 MiB of all together close the one with most",
+        "tests/remoting/test_unread_answers.py::test_too_many_unread_answers_close_the_connection_with_most"
+        " tests/remoting/test_unread_answers.py::test_unread_answers_beyond_the_hard_limit_close_the_connection",
+    ),
+    Row(
+        "remoting/pending.py PendingTable.entries; remoting/channel.py ClientChannel._drained",
+        "a peer that answers nothing",
+        "65,535 of a channel, 64 of a server's question to a client; each has a deadline",
+        "tests/remoting/test_channel.py::test_too_many_pending_requests_are_refused"
+        " tests/remoting/test_pending.py::test_the_table_is_a_dict_with_deadlines",
+    ),
+    Row(
+        "remoting/channel_pool.py ChannelPool._channels ChannelPool._connecting ChannelPool._backoffs",
+        "routes that name ever new addresses",
+        "4,096 addresses; closed channels make room",
+        "tests/remoting/test_channel_pool.py::test_a_pool_holds_a_bounded_number_of_addresses",
+    ),
+    Row(
+        "remoting/codec_json.py _Incoming.extFields; remoting/codec_msgpack.py MsgpackOuter.extra;"
+        " store/ha/wire.py FrameDecoder._buffer",
+        "a header, or a frame of the replication, as large as can be",
+        "they live as long as their frame, whose size is bounded",
+        "tests/remoting/test_codec.py::test_a_header_that_no_client_needs_is_refused_unread"
+        " tests/store/ha/test_wire.py::test_a_stranger_takes_no_memory",
+    ),
+    Row(
+        "store/ha/service.py HaService._peers HaService._slaves HaService._to_reap; store/ha/connection.py"
+        " SlaveConnection._first; store/ha/recover.py _Recovery.peers _Recovery.answers _Peer.first",
+        "connections at the replication port",
+        "40 connections, 16 slaves, 16 while a master recovers; a handshake of 5 s",
+        "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded"
+        " tests/store/ha/test_recover.py::test_strangers_do_not_count_as_slaves",
+    ),
+    Row(
+        "store/ha/state.py _Content.slaves _Content.epochs",
+        "slaves with ever new node ids, promotions without end",
+        "64 followers, 8,192 epochs; a claim is never more than two promotions ahead",
+        "tests/store/ha/test_state.py::test_the_list_of_followers_is_bounded"
+        " tests/store/ha/test_epochs.py::test_a_table_is_bounded",
+    ),
+    Row(
+        "store/ha/raw_append.py RawAppender._undispatched; store/ha/transfer.py LogTransfer._pending",
+        "a group that never ends, a slave that does not read",
+        "one group in memory, of at most a segment; the log is read as the slave takes it",
+        "tests/store/ha/test_raw_append.py::test_a_group_larger_than_a_frame_waits_in_memory_once"
+        " tests/store/ha/test_service.py::test_a_slow_slave_holds_neither_memory_nor_others",
+    ),
+    Row(
+        "store/waiters.py Waiters._by_offset Waiters._by_deadline; store/commitlog/group_commit.py"
+        " GroupCommit._to_tell",
+        "sends that wait for a disk or a slave",
+        "262,144 waiters, each with its deadline; more are told at once",
+        "tests/store/commitlog/test_group_commit.py::test_too_many_waiters_are_an_answer"
+        " tests/store/ha/test_group_transfer.py::test_more_waiters_than_fit_are_told_at_once",
+    ),
+    Row(
+        "store/commitlog/group_feed.py GroupFeed._groups; store/commitlog/checksums.py ChecksumLog._pending"
+        " HeldChecksums._held",
+        "appends faster than the dispatch",
+        "4,096 groups and 64 MiB of columns, 65,536 checksums; the rest is read from the log",
+        "tests/store/test_dispatch.py::test_the_feed_is_bounded_in_bytes"
+        " tests/store/test_dispatch.py::test_an_overflow_gives_the_same_files",
+    ),
+    Row(
+        "store/consumequeue/consume_queues.py ConsumeQueues._queues ConsumeQueues._resident ConsumeQueues._dirty;"
+        " store/commitlog/queue_offsets.py QueueOffsets.known",
+        "one message in each of very many queues",
+        "queues_max of the broker; 64 MiB of tails; open files by the cache",
+        "tests/broker/topic/test_topic_table.py::test_topics_and_queues_are_bounded"
+        " tests/store/test_dispatch.py::test_memory_of_tails_is_bounded",
+    ),
+    Row(
+        "store/consumequeue/deleted_topics.py DeletedTopics._offsets",
+        "topics that are created and deleted again and again",
+        "100,000 whose messages are still in the log; then deletions are refused until retention has gone on",
+        "tests/store/consumequeue/test_deleted_topics.py::test_the_table_is_bounded",
+    ),
+    Row(
+        "store/disk/file_cache.py FileCache._files; store/commitlog/segment_queue.py SegmentQueue._reading",
+        "reads of very many queues and segments",
+        "a number of open files; the one used longest ago is closed",
+        "tests/store/disk/test_file_cache.py::test_few_files_stay_open_and_all_can_be_read"
+        " tests/store/commitlog/test_segment_queue.py::test_reading_handles_are_bounded",
+    ),
+    Row(
+        "store/commitlog/commit_log.py CommitLog.damaged; store/commitlog/log_reader.py LogReader._damaged;"
+        " store/recovery/log_scan.py LogScan._ranges ScanResult.damaged ScanResult.suspect"
+        " ScanResult.groups_before_damage; store/recovery/recovery.py RecoveryReport.damaged RecoveryReport.suspect"
+        " RecoveryReport.quarantined _DamageFile.damaged; store/recovery/suspects.py _QueueCheck.waiting"
+        " _QueueCheck.believed _QueueCheck.refused",
+        "a log taken over with damage everywhere",
+        "neighbouring damage is one range; the log's size is the operator's",
+        "tests/store/recovery/test_log_scan.py::test_whatever_one_record_becomes_the_others_are_found"
+        " tests/store/offline/test_hostile.py::test_a_file_of_nothing_but_candidates_ends_in_time",
+    ),
+    Row(
+        "common/logs.py Logs._queue Repeats._kinds; common/runner.py Supervisor._counts Supervisor._last_ns",
+        "events and failures without end",
+        "a queue in count and bytes; kinds of events and of tasks are bounded",
+        "tests/common/test_logs.py::test_the_queue_is_bounded_in_bytes_too"
+        " tests/common/test_supervised.py::test_failures_are_reported_rarely_and_counted_in_a_bounded_table",
+    ),
+    Row(
+        "common/sql_filter.py _short() _long() _parser()",
+        "ever new filters, of 16 KiB",
+        "1,024 short and 16 long ones are kept; characters, depth and terms have limits",
+        "tests/common/test_sql_filter.py::test_few_long_expressions_are_kept"
+        " tests/common/test_sql_filter.py::test_limits",
+    ),
+    Row(
+        "client/connection/route.py RouteTable._entries",
+        "a false name server: routes with very many queues and brokers",
+        "10,000 topics, 65,536 queues of a broker",
+        "tests/client/connection/test_route.py::test_the_table_is_bounded",
+    ),
+    Row(
+        "client/connection/reply_table.py ReplyTable._waiting; client/producer/request_reply.py Requests._futures"
+        " Requests._introduced",
+        "replies that nobody asked for, requests that nobody answers",
+        "10,000 requests, each with its time; an unasked reply is refused",
+        "tests/client/producer/test_request_reply.py::test_waiting_requests_are_bounded"
+        " tests/client/producer/test_request_reply.py::test_a_push_of_a_java_broker_is_read_and_a_bad_one_is_answered",
+    ),
+    Row(
+        "client/transaction/transaction_checks.py TransactionChecks._waiting TransactionChecks._places"
+        " TransactionChecks._running TransactionChecks._sending TransactionChecks._decided",
+        "a false broker checks transactions without end",
+        "2,000 checks and 64 MiB wait, 16,384 decisions are remembered",
+        "tests/client/transaction/test_transaction_checks.py::test_checks_that_wait_are_bounded",
+    ),
+    Row(
+        "client/sender/fault_items.py FaultItems.avoided; client/sender/retry_budget.py RetryBudget._buckets;"
+        " client/sender/attempt_log.py AttemptLog._kinds; client/connection/rocketmq_limits.py RocketMQLimits._logged",
+        "ever new brokers and answers",
+        "4,096 brokers, 8 kinds of answers, texts of 300 characters",
+        "tests/client/sender/test_fault_items.py::test_the_number_of_items_is_bounded"
+        " tests/client/sender/test_retry_budget.py::test_the_number_of_buckets_is_bounded"
+        " tests/client/sender/test_attempt_log.py::test_kinds_are_bounded",
+    ),
+    Row(
+        "client/producer/short_targets.py ShortTargets.topics ShortTargets._lines ShortTargets._unfit"
+        " ShortTopic.targets ShortTopic.templates ShortTopic.sends ShortLine.pending",
+        "routes that change with every refresh",
+        "as many topics as a route table holds, their queues; a line for each connection",
+        "tests/client/producer/test_short_targets.py::test_topics_and_templates_are_bounded",
+    ),
+    Row(
+        "client/handlers/process_queue.py ProcessQueue._open ProcessQueue._done; client/handlers/worker_pool.py"
+        " PoolQueue.messages PoolQueue.timers; client/handlers/ordered_queue.py OrderedRunner.messages"
+        " OrderedRunner.attempts; client/push/message_stream.py MessageStream._waiting MessageStream._open",
+        "a broker that sends faster than handlers work",
+        "messages, bytes and span of a queue and a topic stop its pull",
+        "tests/client/handlers/test_process_queue.py::test_limits_by_count_size_and_span"
+        " tests/client/push/test_push_consumer.py::test_the_limits_pause_the_pull",
+    ),
+    Row(
+        "client/trace/trace.py TraceDispatcher._queue TraceDispatcher._sending",
+        "a broker that takes no trace",
+        "8,192 records, then they are dropped and counted",
+        "tests/client/trace/test_trace.py::test_a_full_queue_drops_and_counts",
+    ),
+]

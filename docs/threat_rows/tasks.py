@@ -1,0 +1,166 @@
+"""Long-lived tasks, threads and timers: what could end or stall them, and who notices."""
+
+from typing import Final
+
+from docs.threat_rows.row import Quiet, Row
+
+_OWNED = "tests/test_background_work.py::test_every_task_and_every_thread_has_an_owner"
+_GOES_ON = "tests/test_background_work.py::test_each_goes_on_after_its_first_step_has_failed"
+
+TASKS: Final = [
+    Row(
+        "common/runner.py Supervisor.keep ThreadWorker.__init__;"
+        " client/connection/instance.py TaskSet.keep TaskSet.spawn",
+        "bytes that end a loop for good, in silence",
+        "a failure is logged, counted in a bounded table and in /health, and the work starts again",
+        f"{_OWNED} {_GOES_ON} tests/common/test_supervised.py"
+        "::test_a_loop_that_fails_is_reported_counted_and_restarted",
+    ),
+    Row(
+        "broker/request/executor.py DrainExecutor.offer",
+        "a request whose work raises, or never ends",
+        "the rest of the drain is answered, the thread lives on; a stop has a time",
+        "tests/broker/request/test_executor.py"
+        "::test_an_error_in_the_processor_answers_the_rest_and_spares_the_worker"
+        " tests/broker/request/test_executor.py::test_finish_without_time_answers_what_is_left",
+    ),
+    Row(
+        "broker/app.py BrokerApp._start BrokerApp._restart BrokerApp._close_off_loop;"
+        " broker/ha/off_loop.py run_off_loop",
+        "requests that wait when the broker stops",
+        "requests of all but the storing pairs are served for a second at most; every step of a stop is taken",
+        "tests/broker/test_app.py::test_a_stop_answers_everything_that_waits"
+        " tests/broker/request/test_executor.py::test_a_crowd_that_waits_does_not_hold_up_the_end"
+        " tests/attack/test_attacks.py::test_strangers_keep_nobody_waiting",
+    ),
+    Row(
+        "broker/ha/slave_sync.py SlaveSync.start SlaveSync._take_over;"
+        " broker/ha/replication.py Replication.learn_epoch;"
+        " broker/ha/members_claim.py MembersClaim._begin; broker/assembly/role_changes.py RoleChanges._spawn",
+        "a false master whose tables or answers raise",
+        "the mirror goes on with its next round; role changes are watched and one at a time",
+        "tests/broker/stories/test_ha_pair.py::test_a_damaged_table_does_not_end_the_mirroring"
+        " tests/test_background_work.py::test_a_slave_whose_mirror_meets_a_fault_of_ours_goes_on",
+    ),
+    Row(
+        "broker/registration.py Registration.start; namesrv/server.py NamesrvApp.start NamesrvApp._arm;"
+        " namesrv/epoch_store.py EpochStore.start",
+        "a name server that does not answer, claims that fill its queue",
+        "one loop per name server; 1,024 waiting claims, then refusals; the disk is not the loop's",
+        "tests/broker/topic/test_registered_topics.py::test_a_silent_name_server_is_waited_for_once"
+        " tests/namesrv/test_epochs.py::test_a_claim_that_cannot_be_written_does_not_hold",
+    ),
+    Row(
+        "remoting/server.py RemotingServer.start RemotingServer._arm; broker/pull/pull_service.py PullService._arm;"
+        " broker/flow_control/fast_failure.py FastFailure.start FastFailure._tick;"
+        " broker/send/run_to_completion.py RunToCompletion.serve",
+        "floods that leave the loop no time",
+        "64 frames of a connection, then the others have their turn; requests that waited too long are refused",
+        "tests/remoting/test_server.py::test_a_flood_of_small_frames_leaves_the_loop_to_the_others"
+        " tests/broker/flow_control/test_fast_failure.py"
+        "::test_no_request_waits_longer_than_its_limit_and_one_period",
+    ),
+    Row(
+        "broker/delay/delay_service.py DelayService.start; broker/staged/staged_service.py StagedService.start;"
+        " broker/transaction/transaction_service.py TransactionService.start; broker/lock/lock_manager.py"
+        " LockManager.start; broker/housekeeping.py Housekeeping.start",
+        "messages, chunks or locks that make a service fail again and again",
+        "what cannot be done is reported and skipped; one table's error does not stop the next",
+        "tests/broker/delay/test_delay_service.py::test_what_cannot_be_delivered_is_reported_and_skipped"
+        " tests/broker/test_housekeeping.py::test_one_table_that_cannot_be_written_does_not_keep_the_others",
+    ),
+    Row(
+        "broker/metrics/metrics_server.py MetricsServer.start; broker/metrics/telemetry.py Telemetry.start;"
+        " broker/metrics/observation.py Observation.watch; broker/metrics/thread_dump.py ThreadDumper.start",
+        "silent HTTP clients that keep the doctor out",
+        "the oldest silent one goes; the thread ends at once when asked",
+        "tests/broker/metrics/test_metrics_server.py::test_silent_peers_keep_no_client_out"
+        " tests/broker/metrics/test_metrics_server.py::test_without_descriptors_the_server_does_not_spin",
+    ),
+    Row(
+        "store/ha/service.py HaService.start; store/ha/connection.py SlaveConnection.start SlaveConnection._begin;"
+        " store/ha/slave.py HaSlave.start; store/ha/group_transfer.py GroupTransfer.start",
+        "connections at the replication port that say nothing, or end in the middle of a frame",
+        "40 connections, a handshake of 5 s, two threads each that end with it",
+        "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded"
+        " tests/store/ha/test_refused_slaves.py::test_a_silent_stranger_is_sent_away_after_five_seconds",
+    ),
+    Row(
+        "store/dispatch.py Dispatcher.start; store/consumequeue/consume_queues.py ConsumeQueues.start;"
+        " store/index/index.py KeyIndex.start; store/retention/retention.py Retention.start;"
+        " store/checkpointer.py Checkpointer.start; store/commitlog/allocate.py SegmentAllocator.start;"
+        " store/commitlog/commit.py CommitService.start; store/commitlog/flush.py FlushService.start;"
+        " store/commitlog/group_commit.py GroupCommit.start",
+        "records of a copied log that make a thread of the store fail again and again",
+        "an illegal record is skipped; a failing step is reported and tried again; a disk that fails fences the log",
+        "tests/store/disk/test_queue_paths.py::test_a_log_taken_over_is_recovered_without_its_illegal_records"
+        " tests/store/test_dispatch.py::test_damage_in_the_log_is_reported_and_passed"
+        f" {_GOES_ON}",
+    ),
+    Row(
+        "client/connection/instance.py ClientInstance.start; client/push/rebalance_service.py RebalanceService.start"
+        " RebalanceService._persist_these; client/push/queue_pull.py QueuePull.start; client/handlers/queue_locks.py"
+        " QueueLocks.start; client/push/push_consumer.py PushConsumer.start; client/trace/trace.py"
+        " TraceDispatcher.start; client/transaction/transaction_producer.py TransactionProducer.start;"
+        " client/durable/resender.py Resender.start",
+        "a false broker's answers end a loop of an application's client",
+        "every loop is kept: logged, counted, started again",
+        f"{_GOES_ON} tests/attack/test_answers.py::test_a_client_outlives_absurd_answers",
+    ),
+    Row(
+        "remoting/channel.py ClientChannel._expire ClientChannel.close ClientChannel.hello ClientChannel.request_now"
+        " ClientChannel.request_nowait; remoting/channel_pool.py ChannelPool.get",
+        "a broker that takes requests and answers none",
+        "each request has a time; connects back off; callers share one connect",
+        "tests/remoting/test_channel.py::test_a_request_without_an_answer_times_out"
+        " tests/remoting/test_channel_pool.py::test_connect_refused_then_backoff_then_connect",
+    ),
+    Row(
+        "client/transaction/transaction_checks.py TransactionChecks.run_plain; client/handlers/handler_call.py"
+        " HandlerCall.invoke; client/handlers/worker_pool.py WorkerPool._turn_threads Workers._start_worker"
+        " Workers._worker_ended",
+        "messages and checks whose handler raises or hangs",
+        "a failure belongs to its message; replacements of hung workers are bounded",
+        "tests/client/stories/test_hung_handlers.py::test_replacements_are_bounded"
+        " tests/client/stories/test_transactions.py::test_a_check_that_raises_or_hangs_harms_no_other",
+    ),
+    Row(
+        "common/logs.py Logs.__init__",
+        "events without end, values of a megabyte, lines that forge other lines",
+        "a queue in count and bytes, repeats left out and counted, values cut and escaped",
+        "tests/common/test_logs.py::test_values_are_bounded_copied_and_cannot_forge_a_line"
+        " tests/common/test_logs.py::test_the_queue_is_bounded_in_bytes_too",
+    ),
+]
+
+QUIET_TASKS: Final = [
+    Quiet("store/recovery/recovery.py Recovery._cut Recovery._finish", "`keep` of the quarantine: no task"),
+    Quiet("client/blocking.py LoopThread.start LoopThread.submit", "begun and ended by the application"),
+    Quiet(
+        "client/durable/retry.py DurableRetry._keep; client/durable/worker.py StoreWorker.start",
+        "begun by the application's sends; the store is its own",
+    ),
+    Quiet(
+        "client/handlers/handler_failures.py FailedMessages._again; client/handlers/handlers.py ConcurrentMode.finish;"
+        " client/handlers/ordered.py OrderedMode.finish; client/handlers/ordered_queue.py OrderedRunner.rest",
+        "a timer for each message in hand, of which there is a limit in count and bytes",
+    ),
+    Quiet(
+        "client/idempotence/idempotent.py *; client/idempotence/rocksdb_store.py *", "one for each call of a handler"
+    ),
+    Quiet("client/idempotence/sql_store.py *; client/idempotence/transaction.py *", "one for each call of a handler"),
+    Quiet(
+        "client/producer/compression.py Compression.enter; client/producer/parking.py Parking.park;"
+        " client/producer/send_chain.py SendChain._keep_unrouted SendChain.keep_failed _both;"
+        " client/producer/submission.py Submission._schedule_flush; client/sender/attempt_log.py AttemptLog.note;"
+        " client/sender/send_windows.py SendWindows._check_later; client/staged/chunk_writer.py ChunkWriter._flush",
+        "begun by the application's sends, within in_flight_sends_max",
+    ),
+    Quiet(
+        "client/pull/pull_consumer.py PullConsumer._prefetch PullConsumer.poll_arrow;"
+        " client/pull/pull_round.py next_round;"
+        " client/push/loop_watch.py LoopWatch.start LoopWatch._beat; client/push/message_stream.py"
+        " MessageStream.__anext__; client/push/push_consumer.py PushConsumer._thread_pool",
+        "begun by the application, one for each poll or consumer",
+    ),
+]
