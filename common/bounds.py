@@ -1,7 +1,7 @@
 """What bounds the tables that a peer can fill.
 
-    @bounded("clients", limit="size_bytes_max", size="size_bytes", unit="bytes", setting="broker.size_bytes_max")
-    class ClientTable: ...
+    @bounded("locks", limit="count_max", size="count", unit="entries", setting="broker.queue_locks_max")
+    class LockTable: ...
 
 A class declares the bound of each table it keeps. ``declared_in`` finds the declarations, so that a test can fill every
 table and no table is forgotten.

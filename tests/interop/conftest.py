@@ -1,5 +1,6 @@
 """Interop tests: RocketMQ's programs together with ours. All are marked ``interop`` and skipped without Java."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ TIMEOUT_S = 300
 
 def pytest_configure() -> None:
     """Let the cases, which are no test module, say what they compared."""
-    pytest.register_assert_rewrite("tests.interop.client_cases")
+    if "tests.interop.client_cases" not in sys.modules:
+        pytest.register_assert_rewrite("tests.interop.client_cases")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
