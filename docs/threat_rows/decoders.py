@@ -83,16 +83,24 @@ DECODERS: Final = [
         " tests/broker/stories/test_send.py::test_a_frame_whose_sizes_disagree_is_refused_whole",
     ),
     Row(
-        "broker/send/short_path.py; store/short_append.py",
+        "broker/send/short_path.py",
         "frames that look plain and are not",
         "what is not plainly good takes the wide way, which alone words refusals",
         "tests/broker/send/test_short_path.py::test_odd_frames_get_the_words_of_the_wide_way",
     ),
     Row(
-        "broker/send/short_rocketmq.py",
+        "broker/send/short_rocketmq.py; broker/send/short_rocketmq_header.py; broker/send/short_rocketmq_templates.py",
         "sends in RocketMQ's forms that look plain and are not",
         "what is not plainly good takes the wide way, which alone words refusals",
-        "tests/broker/send/test_short_rocketmq.py::test_odd_sends_get_the_words_of_the_wide_way",
+        "tests/broker/send/test_short_rocketmq.py::test_odd_sends_get_the_words_of_the_wide_way"
+        " tests/broker/send/test_short_rocketmq.py::test_a_shorter_id_at_the_end_is_not_taken_for_a_known_kind",
+    ),
+    Row(
+        "broker/group/message_filter.py",
+        "records whose properties a filter by SQL92 has to read",
+        "records of this broker's log; a budget of 20 ms a pull and a thread for filters alone",
+        "tests/broker/group/test_message_filter.py::test_a_filter_ends_where_its_budget_is_over"
+        " tests/broker/group/test_message_filter.py::test_filters_have_a_thread_of_their_own",
     ),
     Row(
         "broker/send/rocketmq_send.py; broker/send/reply_processor.py",

@@ -16,19 +16,21 @@ QUIET_TABLES: Final = [
         " RequestTable._executors RequestTable._pairs; broker/send/send_processor.py SendProcessor._planners;"
         " broker/send/rocketmq_send.py RocketMQSends._of_broker; broker/registration.py Registration._servers"
         " Registration._tasks; broker/flow_control/refusal_stats.py RefusalStats._watched; namesrv/server.py"
-        " NamesrvApp._handlers; common/settings.py Settings._origins Settings._structs SettingsReader._fields"
+        " NamesrvApp._handlers NamesrvApp._held; remoting/server.py RemotingServer._listeners; common/settings.py"
+        " Settings._origins Settings._structs SettingsReader._fields"
         " SettingsReader._former SettingsReader._sections; store/commitlog/commit_log.py CommitLog.on_committed;"
         " store/dispatch.py Dispatcher.on_dispatched Dispatcher.on_shown; common/runner.py SteppedRunner.workers"
         " Supervisor.tasks; common/events.py BoundLog._values",
         "as many as there are parts, pairs or settings: filled when the process starts",
     ),
     Quiet(
-        "client/connection/rebalance.py STRATEGIES _WITH_SETTINGS; client/connection/refusal_facts.py _CAUSES _STORED;"
+        "client/connection/rebalance.py STRATEGIES _WITH_SETTINGS; client/connection/refusal_facts.py _CAUSES"
+        " _STORED;"
         " client/producer/producer_options.py _RANGES;"
         " client/sender/retry.py DEFAULT_RETRY_RESPONSE_CODES RetryPolicy.retry_response_codes;"
         " client/producer/send_port.py SendPort.retry_response_codes; remoting/codec.py _NO_EXTRA;"
         " remoting/codec_binary.py _LENGTHS _name_bytes; remoting/codec_json.py _LANGUAGES; remoting/codec_msgpack.py"
-        " _DECODERS _REQUEST_DECODERS; remoting/string_map.py _BOOLS _NONE _SMALL",
+        " _ARRAY_HEAD_BYTES _INT_BYTES _DECODERS _REQUEST_DECODERS; remoting/string_map.py _BOOLS _NONE _SMALL",
         "constants of the code",
     ),
     Quiet(
@@ -48,8 +50,10 @@ QUIET_TABLES: Final = [
         " PutStatistics._counts PutStatistics._slots; broker/stats/stage_times.py PairStages._histograms"
         " StageTimes._pairs; broker/stats/stats_items.py StatsItems._windows _Item.calls_at _Item.value_at"
         " _Window.times_ms; broker/transaction/transaction_writer.py TransactionWriter.totals;"
-        " broker/flow_control/refusal_stats.py _Kind.numbers _Kind.seconds; remoting/refused_requests.py _Kind.numbers"
-        " _Kind.seconds; common/histogram.py Histogram.counts WindowedHistogram._slots; store/commitlog/append_lock.py"
+        " broker/flow_control/refusal_stats.py _Kind.numbers _Kind.seconds; remoting/refused_requests.py"
+        " _Kind.numbers"
+        " _Kind.seconds; common/histogram.py Histogram.counts WindowedHistogram._slots;"
+        " store/commitlog/append_lock.py"
         " AppendLock._longest_ns; broker/metrics/exposition.py Family.samples",
         "counters by pair, stage, second or bucket: a fixed number, or that of a bounded table",
     ),
@@ -71,13 +75,16 @@ QUIET_TABLES: Final = [
         " broker/request/request_task.py Drain.answers Drain.stages_ns Drain.tasks; broker/send/native_append.py"
         " NativeSend.half_runs NativeSend.positions NativeSend.refusals NativeSend.verdicts;"
         " broker/send/reply_processor.py _Reply.properties; broker/send/rocketmq_send.py BatchItem.properties"
-        " RocketMQSend.metas RocketMQSend.records; broker/send/send_batch.py Appended.first_queue_offsets Appended.runs"
+        " RocketMQSend.metas RocketMQSend.records; broker/send/send_batch.py Appended.first_queue_offsets"
+        " Appended.runs"
         " SendBatch.sends; broker/send/send_checks.py SendChecks._unsure; broker/send/send_times.py"
-        " PutTiming.stages_ns; broker/send/short_path.py Route.checks; broker/transaction/end_transaction_processor.py"
+        " PutTiming.stages_ns; broker/send/short_routes.py Route.checks; broker/send/short_rocketmq_answers.py"
+        " RocketMQFrame.answers; broker/transaction/end_transaction_processor.py"
         " _Decision.asked _Work.verdicts; broker/transaction/transaction_commits.py CommitGroup._keys"
         " CommitGroup._parts CommitGroup._prepared CommitGroup._queue_ids CommitGroup._sections CommitGroup._sizes"
         " CommitGroup._tags_codes CommitGroup._uniq_keys CommitGroup._unwritten; common/message.py"
-        " ReceivedMessage._properties; common/plain_check.py _ColumnCheck.errors _ColumnCheck.keys _ColumnCheck.others"
+        " ReceivedMessage._properties; common/plain_check.py _ColumnCheck.errors _ColumnCheck.keys"
+        " _ColumnCheck.others"
         " _ColumnCheck.topics; common/plain_rules.py CheckedSections.errors PlainFacts.keys PlainFacts.tags_codes"
         " PlainFacts.uniq_keys; common/record_group.py RecordGroup.keys RecordGroup.other_uniq_keys"
         " RecordGroup.sections; remoting/codec_json.py _Outgoing.extFields _Usual.extFields;"

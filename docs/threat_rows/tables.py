@@ -15,7 +15,7 @@ TABLES: Final = [
     Row(
         "broker/group/client_table.py ClientTable._producers ClientTable._consumers ClientTable._producer_ids"
         " ClientTable._groups_of ConsumerGroup.clients ConsumerGroup.subscriptions ConsumerGroup.wishes"
-        " ConsumerGroup.wish_uses",
+        " ConsumerGroup.shared",
         "heartbeats with new clients, groups and long subscriptions",
         "clients_max, clients_size_bytes_max, lengths of each text; silent clients expire",
         f"{_CLIENTS}::test_bytes_are_bounded_and_what_is_known_goes_on"
@@ -88,13 +88,15 @@ TABLES: Final = [
         " tests/remoting/test_refused_requests.py::test_a_peer_cannot_make_it_grow",
     ),
     Row(
-        "broker/send/short_path.py ShortPath._routes ShortPath._queues",
+        "broker/send/short_routes.py ShortRoutes.known ShortRoutes._queues",
         "ever new headers that the short path remembers",
         "headers in count and bytes, queues in count; a full table starts again",
         "tests/broker/send/test_short_path.py::test_remembered_headers_are_bounded_in_bytes",
     ),
     Row(
-        "broker/send/short_rocketmq.py ShortRocketMQ._routes ShortRocketMQ._templates RocketMQRoute.answers",
+        "broker/send/short_rocketmq.py ShortRocketMQ._routes; broker/send/short_rocketmq_answers.py"
+        " RocketMQRoute.answers RocketMQRoute.long_answers; broker/send/short_rocketmq_templates.py Templates.long"
+        " Templates.usual",
         "ever new headers and properties in RocketMQ's forms",
         "20,000 routes of 4 KiB, 4,096 kinds of properties of 1 KiB, twenty lengths of an offset",
         "tests/broker/send/test_short_rocketmq.py::test_each_odd_kind_of_properties",
@@ -183,15 +185,15 @@ TABLES: Final = [
         "tests/namesrv/test_kv_table.py::test_entries_and_bytes_are_bounded",
     ),
     Row(
-        "namesrv/epochs.py EpochTable.records; namesrv/epoch_store.py EpochStore._waiting; namesrv/server.py"
-        " NamesrvApp._fenced",
+        "namesrv/epochs.py EpochTable.records; namesrv/epoch_store.py EpochStore._waiting; namesrv/claims.py"
+        " Claims._fenced",
         "claims of ever new names",
         "epochs_max, 1,024 waiting claims, 16 addresses of refused masters a name; invented names make room",
         "tests/namesrv/test_epochs.py::test_the_table_is_bounded"
         " tests/namesrv/test_epochs.py::test_invented_names_keep_no_pair_out",
     ),
     Row(
-        "remoting/server.py RemotingServer.connections; remoting/frame_budget.py FrameBudget._holders"
+        "remoting/server.py RemotingServer.connections RemotingServer._of_host RemotingServer._silent; remoting/frame_budget.py FrameBudget._holders"
         " FrameBudget._paused",
         "connections without end",
         "connections_max; silent ones end after two minutes; half frames share a budget in bytes",
@@ -232,7 +234,7 @@ TABLES: Final = [
         " SlaveConnection._first; store/ha/recover.py _Recovery.peers _Recovery.answers _Peer.first",
         "connections at the replication port",
         "40 connections, 16 slaves, 16 while a master recovers; a handshake of 5 s",
-        "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded"
+        "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded_and_keeps_no_slave_out"
         " tests/store/ha/test_recover.py::test_strangers_do_not_count_as_slaves",
     ),
     Row(
@@ -362,5 +364,57 @@ TABLES: Final = [
         "a broker that takes no trace",
         "8,192 records, then they are dropped and counted",
         "tests/client/trace/test_trace.py::test_a_full_queue_drops_and_counts",
+    ),
+    Row(
+        "broker/admin/assignments.py Assignments._asking Assignments._kept",
+        "questions for the queues of ever new topics (QUERY_ASSIGNMENT)",
+        "1,000 questions under way, 1,000 answers kept for 5 s",
+        "tests/broker/admin/test_assignments.py::test_waiting_questions_are_bounded",
+    ),
+    Row(
+        "broker/delay/arrivals.py Arrivals._caps Arrivals._ends Arrivals._skew_from Arrivals._skews",
+        "delayed messages without end, and a clock that is set again and again",
+        "65,536 moments a level; skews older than the next message are forgotten",
+        "tests/broker/delay/test_arrivals.py::test_what_it_remembers_is_bounded",
+    ),
+    Row(
+        "broker/group/group_notifier.py GroupNotifier._quiet",
+        "a crowd that joins and leaves groups",
+        "one notice a group and 200 ms; a group that is gone leaves nothing",
+        "tests/broker/group/test_group_notifier.py::test_a_crowd_that_joins_gets_two_notices_each"
+        " tests/broker/group/test_group_notifier.py::test_a_group_that_is_gone_leaves_nothing",
+    ),
+    Row(
+        "broker/request/fair_queue.py FairQueue._served",
+        "one connection with ever new filters",
+        "each connection has its turn; the set is that of one round",
+        "tests/broker/request/test_fair_queue.py::test_each_connection_has_its_turn",
+    ),
+    Row(
+        "broker/transaction/transaction_table.py TransactionTable._of_group",
+        "half messages of ever new groups",
+        "a name for each group with half messages, which are bounded; a tenth of them for one group",
+        f"{_OPEN}::test_a_group_cannot_fill_the_table {_OPEN}::test_the_last_fifth_is_for_groups_with_producers",
+    ),
+    Row(
+        "namesrv/holders.py Holders._questions _Question.waiting",
+        "registrations under names whose brokers live, each of which asks the present holder",
+        "64 questions, 8 requests for one place, 32 MiB",
+        "tests/namesrv/test_holders.py::test_those_that_wait_are_bounded"
+        " tests/namesrv/test_holders.py::test_all_that_want_one_place_share_one_question",
+    ),
+    Row(
+        "namesrv/route_table.py RouteTable._topic_bytes_of; namesrv/server.py NamesrvApp._left_out",
+        "brokers with many topics, or with ever new illegal ones",
+        "one number a broker, 64 brokers and half of the bytes for one connection; so many illegal topics are logged",
+        f"{_ROUTES}::test_one_connection_takes_a_share_only tests/namesrv/test_server.py"
+        "::test_illegal_topics_of_a_registration_are_left_out_and_logged_once",
+    ),
+    Row(
+        "store/ha/members.py Members._admitted",
+        "slaves with ever new node ids that were registered",
+        "a bounded set, which starts again; they are asked for once more then",
+        "tests/store/ha/test_members.py::test_a_crowd_of_node_ids_is_not_remembered_for_ever"
+        " tests/store/ha/test_members.py::test_a_node_that_is_not_admitted_gets_the_log_and_nothing_else",
     ),
 ]

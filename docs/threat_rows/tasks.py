@@ -9,6 +9,25 @@ _GOES_ON = "tests/test_background_work.py::test_each_goes_on_after_its_first_ste
 
 TASKS: Final = [
     Row(
+        "broker/admin/assignments.py Assignments._begin",
+        "questions for queues while no name server answers",
+        "1,000 at a time, each with a time of its own; every error is an answer",
+        "tests/broker/admin/test_assignments.py::test_waiting_questions_are_bounded"
+        " tests/broker/admin/test_assignments.py::test_a_name_server_that_fails_is_a_refusal_with_a_trace",
+    ),
+    Row(
+        "broker/group/group_notifier.py GroupNotifier._notify",
+        "changes of membership without end",
+        "one timer a group with a change, 200 ms",
+        "tests/broker/group/test_group_notifier.py::test_a_change_during_the_pause_is_not_lost",
+    ),
+    Row(
+        "namesrv/holders.py Holders.ask",
+        "registrations that have the name server ask a broker that does not answer",
+        "2 s, then the broker counts as gone; 64 questions",
+        "tests/namesrv/test_holders.py::test_without_an_answer_the_holder_is_gone",
+    ),
+    Row(
         "common/runner.py Supervisor.keep ThreadWorker.__init__;"
         " client/connection/instance.py TaskSet.keep TaskSet.spawn",
         "bytes that end a loop for good, in silence",
@@ -51,7 +70,7 @@ TASKS: Final = [
         " tests/namesrv/test_epochs.py::test_a_claim_that_cannot_be_written_does_not_hold",
     ),
     Row(
-        "remoting/server.py RemotingServer.start RemotingServer._arm; broker/pull/pull_service.py PullService._arm;"
+        "remoting/server.py RemotingServer._listen RemotingServer._arm; broker/pull/pull_service.py PullService._arm;"
         " broker/flow_control/fast_failure.py FastFailure.start FastFailure._tick;"
         " broker/send/run_to_completion.py RunToCompletion.serve",
         "floods that leave the loop no time",
@@ -82,7 +101,7 @@ TASKS: Final = [
         " store/ha/slave.py HaSlave.start; store/ha/group_transfer.py GroupTransfer.start",
         "connections at the replication port that say nothing, or end in the middle of a frame",
         "40 connections, a handshake of 5 s, two threads each that end with it",
-        "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded"
+        "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded_and_keeps_no_slave_out"
         " tests/store/ha/test_refused_slaves.py::test_a_silent_stranger_is_sent_away_after_five_seconds",
     ),
     Row(
@@ -134,6 +153,7 @@ TASKS: Final = [
 ]
 
 QUIET_TASKS: Final = [
+    Quiet("common/logs.py Logs.close", "the end of the process, which waits for it for 1.5 s"),
     Quiet("store/recovery/recovery.py Recovery._cut Recovery._finish", "`keep` of the quarantine: no task"),
     Quiet("client/blocking.py LoopThread.start LoopThread.submit", "begun and ended by the application"),
     Quiet(
