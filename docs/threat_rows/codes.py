@@ -19,9 +19,12 @@ CODES: Final = [
     Row(
         "HEART_BEAT CHECK_CLIENT_CONFIG",
         "fill the tables of clients, change what a group is subscribed to",
-        "lengths of each text, groups per heartbeat, clients and their bytes; closed only by authentication:"
-        " a stranger joins any group and takes a share of its queues",
+        "2 MiB a heartbeat, refused before it is decoded; lengths of each text, groups per heartbeat, clients and"
+        " their bytes; one notice a group and 200 ms; closed only by authentication: a stranger joins any group and"
+        " takes a share of its queues",
         "tests/broker/group/test_client_processor.py::test_a_heartbeat_beyond_a_limit_is_refused"
+        " tests/broker/group/test_client_processor.py::test_a_heartbeat_is_refused_by_its_length"
+        " tests/broker/group/test_group_notifier.py::test_a_crowd_that_joins_gets_two_notices_each"
         " tests/broker/group/test_client_processor.py::test_clients_have_a_bound_in_bytes",
     ),
     Row(
@@ -72,19 +75,32 @@ CODES: Final = [
         " tests/broker/stories/test_pull.py::test_too_many_held_pulls_are_answered_at_once",
     ),
     Row(
+        "QUERY_ASSIGNMENT",
+        "ask for the queues of ever new topics and groups",
+        "members of the group only, 1,000 questions under way, 16,384 queues, answers kept for 5 s",
+        "tests/broker/admin/test_assignments.py::test_waiting_questions_are_bounded"
+        " tests/broker/admin/test_assignments.py::test_bad_questions",
+    ),
+    Row(
         "NATIVE_PULL",
         "name a thousand queues in one request",
-        "1,024 queues, one limit of messages and bytes for all of them; the queue of requests is bounded",
+        "1,024 different queues, one limit of messages and bytes for all of them; 20 ms, then the rest is asked for"
+        " again; filters by SQL92 have 512 comparisons and a thread of their own; work ends with its connection",
         "tests/broker/stories/test_pull.py::test_a_native_pull_of_none_or_too_many_queues_is_refused"
+        " tests/broker/stories/test_pull.py::test_a_native_pull_names_each_queue_once"
+        " tests/broker/stories/test_pull.py::test_a_long_native_pull_ends_with_its_budget"
+        " tests/common/test_sql_filter.py::test_the_work_for_one_message_is_bounded"
         " tests/broker/stories/test_pull.py::test_a_native_pull_keeps_its_bounds_and_starves_no_queue",
     ),
     Row(
         "QUERY_MESSAGE VIEW_MESSAGE_BY_ID QUERY_CONSUME_QUEUE",
         "search the whole index, read the log at any offset",
-        "a query ends after its time and with max_num results; an offset without a record is refused",
+        "a query ends after its time, 8 MiB of records and max_num results; a record is shown only if it is in its"
+        " queue",
         "tests/store/index/test_index.py::test_a_query_is_limited_in_time"
         " tests/store/test_message_store.py::test_a_record_is_read_only_where_one_starts"
-        f" {_OPERATOR}::test_a_look_into_a_consume_queue",
+        f" {_OPERATOR}::test_a_look_into_a_consume_queue {_ADMIN}::test_a_record_inside_a_body_is_not_viewed"
+        f" {_ADMIN}::test_a_query_by_key_reads_no_more_than_it_may_answer",
     ),
     Row(
         "QUERY_CONSUMER_OFFSET UPDATE_CONSUMER_OFFSET",
@@ -193,11 +209,14 @@ CODES: Final = [
     Row(
         "REGISTER_BROKER UNREGISTER_BROKER QUERY_DATA_VERSION",
         "register false brokers and routes, take a broker off",
-        "lengths, numbers, brokers, topics and bytes; a broker of replicas needs its epoch; closed only by"
-        " authentication",
+        "lengths, numbers, brokers, topics and bytes, 64 brokers a connection; a broker of replicas needs its epoch;"
+        " a broker that lives keeps its place, one that does not answer within 2 s loses it; closed only by"
+        " authentication: names and places of brokers that are away",
         "tests/namesrv/test_route_table.py::test_texts_and_numbers_are_bounded"
         " tests/namesrv/test_route_table.py::test_bytes_are_bounded"
-        " tests/namesrv/test_server.py::test_damaged_registrations_are_refused",
+        " tests/namesrv/test_server.py::test_damaged_registrations_are_refused"
+        " tests/namesrv/test_server.py::test_a_broker_that_lives_keeps_its_place"
+        " tests/namesrv/test_route_table.py::test_one_connection_takes_a_share_only",
     ),
     Row(
         "WIPE_WRITE_PERM_OF_BROKER ADD_WRITE_PERM_OF_BROKER DELETE_TOPIC_IN_NAMESRV",
@@ -249,7 +268,7 @@ CODES: Final = [
         " tests/remoting/test_channel.py::test_a_failing_callback_does_not_harm_the_others",
     ),
     Row(
-        "RECALL_MESSAGE QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE GET_ALL_MESSAGE_REQUEST_MODE QUERY_BROKER_OFFSET"
+        "RECALL_MESSAGE SET_MESSAGE_REQUEST_MODE GET_ALL_MESSAGE_REQUEST_MODE QUERY_BROKER_OFFSET"
         " QUERY_CORRECTION_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST WHO_CONSUME_THE_MESSAGE SUSPEND_CONSUMER"
         " RESUME_CONSUMER RESET_CONSUMER_OFFSET_IN_CONSUMER RESET_CONSUMER_OFFSET_IN_BROKER ADJUST_CONSUMER_THREAD_POOL"
         " UPDATE_BROKER_CONFIG TRIGGER_DELETE_FILES UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG"

@@ -193,7 +193,8 @@ TABLES: Final = [
         " tests/namesrv/test_epochs.py::test_invented_names_keep_no_pair_out",
     ),
     Row(
-        "remoting/server.py RemotingServer.connections RemotingServer._of_host RemotingServer._silent; remoting/frame_budget.py FrameBudget._holders"
+        "remoting/server.py RemotingServer.connections RemotingServer._of_host RemotingServer._silent;"
+        " remoting/frame_budget.py FrameBudget._holders"
         " FrameBudget._paused",
         "connections without end",
         "connections_max; silent ones end after two minutes; half frames share a budget in bytes",
