@@ -488,7 +488,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         if decoder.frame_count != silence.frame_count:
             silence.heard(now_ns, decoder.frame_count)
         else:
-            reason = silence.judge(now_ns, decoder.half, len(expired))
+            asked_ns = min((entry.started_ns for entry in expired), default=0)
+            reason = silence.judge(now_ns, decoder.half, len(expired), asked_ns)
             if reason and not self.closed:
                 self._log.warning("server_silent", server=self.address, why=reason)
                 self.abort(reason)

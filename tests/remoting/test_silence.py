@@ -31,20 +31,32 @@ def silence() -> Silence:
 def test_three_timeouts_in_five_seconds_of_silence_end_it() -> None:
     """Not before the third, and not before the five seconds."""
     judge = silence()
-    assert judge.judge(3 * SECOND_NS, False, 64) == ""
-    assert judge.judge(5 * SECOND_NS, False, 0) == "no whole frame for 5000 ms, and 64 requests without an answer"
+    assert judge.judge(3 * SECOND_NS, False, 64, 0) == ""
+    assert judge.judge(5 * SECOND_NS, False, 0, 0) == "no whole frame for 5000 ms, and 64 requests without an answer"
     judge = silence()
-    assert judge.judge(3 * SECOND_NS, False, 1) == ""
-    assert judge.judge(6 * SECOND_NS, False, 1) == ""
-    assert judge.judge(9 * SECOND_NS, False, 1) != ""
+    assert judge.judge(3 * SECOND_NS, False, 1, 0) == ""
+    assert judge.judge(6 * SECOND_NS, False, 1, 0) == ""
+    assert judge.judge(9 * SECOND_NS, False, 1, 0) != ""
+
+
+def test_a_connection_that_was_idle_is_not_silent() -> None:
+    """A stall of 3 s after a minute without requests: three timeouts at once do not end it, 5 s do."""
+    judge = silence()
+    assert judge.judge(63 * SECOND_NS, False, 64, 60 * SECOND_NS) == ""
+    assert judge.judge(64 * SECOND_NS, False, 1, 61 * SECOND_NS) == ""
+    assert judge.judge(65 * SECOND_NS, False, 0, 0) == "no whole frame for 5000 ms, and 65 requests without an answer"
 
 
 def test_half_a_frame_ends_it_after_its_time() -> None:
-    """Also where no request times out."""
+    """Also where no request times out; the time begins with the frame, however long the connection was idle."""
     judge = silence()
-    assert judge.judge(30 * SECOND_NS, True, 0) == ""
-    assert judge.judge(31 * SECOND_NS, False, 0) == ""
-    assert judge.judge(32 * SECOND_NS, True, 0) == "a frame was not complete after 32000 ms"
+    assert judge.judge(60 * SECOND_NS, True, 0, 0) == ""
+    assert judge.judge(90 * SECOND_NS, True, 0, 0) == ""
+    assert judge.judge(91 * SECOND_NS, False, 0, 0) == ""
+    assert judge.judge(92 * SECOND_NS, True, 0, 0) == ""
+    judge.heard(100 * SECOND_NS, 2)
+    assert judge.judge(123 * SECOND_NS, True, 0, 0) == ""
+    assert judge.judge(155 * SECOND_NS, True, 0, 0) == "a frame was not complete after 32000 ms"
 
 
 @given(st.lists(st.tuples(st.integers(0, 4_000), st.booleans(), st.integers(0, 9)), max_size=40))
@@ -57,7 +69,7 @@ def test_nothing_ends_it_within_five_seconds_of_a_frame(steps: list[tuple[int, b
             heard_ms = now_ms
             judge.heard(now_ms * 1_000_000, judge.frame_count + 1)
         else:
-            assert not judge.judge(now_ms * 1_000_000, False, expired) or now_ms - heard_ms >= 5_000
+            assert not judge.judge(now_ms * 1_000_000, False, expired, 0) or now_ms - heard_ms >= 5_000
 
 
 class Server:
