@@ -258,6 +258,8 @@ class NamesrvApp:
         holder = holders[0]
 
         def done(life: Life) -> None:
+            if connection.closed:  # nothing would take its registration out again at once
+                return
             try:
                 if holder in self.routes.holders(*place, connection):
                     if life.lives and not self.config.broker_takeover_enable:

@@ -10,11 +10,11 @@ import pytest
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.common.clock import ManualClock, SystemClock
-from pocketmq.common.errors import ConfigError
+from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import NullLog
 from pocketmq.common.logs import CapturedLog
 from pocketmq.namesrv.config import NamesrvConfig
-from pocketmq.namesrv.holders import HOLDER_WAITING_MAX
+from pocketmq.namesrv.holders import GONE, HOLDER_WAITING_MAX
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
@@ -289,6 +289,26 @@ async def test_a_broker_that_does_not_answer_gives_way(world: World) -> None:
     assert [answer.code for answer in answers].count(ResponseCode.SUCCESS) == HOLDER_WAITING_MAX
     assert rivals.master() == "2:2"
     await eventually(lambda: rivals.closed)
+    rivals.answers = True
+
+
+async def test_a_broker_that_went_while_it_waited_is_not_registered(world: World) -> None:
+    """It waited for the answer of the present holder, and nobody would take its address out of the routes."""
+    rivals = Rivals(world)
+    rivals.answers = False
+    assert (await rivals.register(rivals.first, "1:1")).code == ResponseCode.SUCCESS
+    holders = world.namesrv._holders
+    waiting = asyncio.ensure_future(rivals.register(rivals.second, "2:2"))
+    await eventually(lambda: holders._waiting == 1)
+    (second,) = [each for each in world.namesrv._server.connections if not world.namesrv.routes.channel_closed(each)]
+    assert (await rivals.register(rivals.first, "1:1")).code == ResponseCode.SUCCESS
+    await rivals.second.close()
+    await eventually(lambda: second.closed)
+    ((holder, question),) = holders._questions.items()
+    holders._answered(holder, question, GONE)
+    assert rivals.master() == "1:1"
+    with pytest.raises(PocketMQError):
+        await waiting
     rivals.answers = True
 
 
