@@ -103,9 +103,11 @@ class Claims:
 
         try:
             if not life.lives:
+                gone = ""
                 if self._routes.master_channel(name) is master:
+                    gone = self._routes.address_of(name, MASTER_ID)
                     self.drop(master, "it did not answer, and another broker claims its name")
-                self._judge(connection, request, claim)
+                self._judge(connection, request, claim, gone)
             elif life.status is None or life.gives_way(claim.epoch, claim.owner):
                 self._judge(connection, request, claim)
             elif claim.node in life.status.followers and isinstance(candidate, Connection):
@@ -115,7 +117,7 @@ class Claims:
         except PocketMQError as error:
             self._replies.refuse(connection, request, error)
 
-    def _judge(self, connection: Connection, request: Request, claim: EpochRecord) -> None:
+    def _judge(self, connection: Connection, request: Request, claim: EpochRecord, gone: str = "") -> None:
         header: Any = request.header
         name = header.broker_name
         plain = self._routes.plain_master(name, header.address, connection)
@@ -125,9 +127,10 @@ class Claims:
                 f"claim refused: {name[:TEXT_CHARS_MAX]} is registered by {plain}, which runs without replicas and"
                 " has no epoch (stop that broker first, or give it a slave)",
             )
-        self._claim(connection, request, claim)
+        self._claim(connection, request, claim, gone)
 
-    def _claim(self, connection: Connection, request: Request, claim: EpochRecord) -> None:
+    def _claim(self, connection: Connection, request: Request, claim: EpochRecord, gone: str = "") -> None:
+        """Claim; ``gone`` is the address of a master that was dropped, which the new one replaces."""
         header: Any = request.header
         name = header.broker_name
 
@@ -137,6 +140,8 @@ class Claims:
                 self._replies.refuse(connection, request, error)
                 return
             if granted:
+                if gone:  # it may come back, and is then to be found
+                    self._note_fenced(name, gone)
                 self._lead(name, claim.address)
             else:
                 self._note_fenced(name, claim.address)
@@ -173,8 +178,7 @@ class Claims:
 
     def lives(self, broker_name: str, broker_id: int, what: str) -> RequestRefused:
         """Return the refusal of a broker that wants the place of one that lives."""
-        known = self._routes.cluster_info().broker_addr_table.get(broker_name)
-        address = "" if known is None else known.broker_addrs.get(str(broker_id), "")
+        address = self._routes.address_of(broker_name, broker_id)
         return RequestRefused(
             ResponseCode.NO_PERMISSION,
             f"not {what}: {broker_name} id {broker_id} is {address or 'another broker'}, which lives (stop that one"

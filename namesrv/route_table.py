@@ -268,8 +268,12 @@ class RouteTable:
 
     def master_channel(self, broker_name: str) -> Hashable | None:
         """Return the channel that the present master of a name registered through; None without a master."""
+        return self.channel_of(self.address_of(broker_name, MASTER_ID))
+
+    def address_of(self, broker_name: str, broker_id: int) -> str:
+        """Return the address that a name has under this id; empty if it has none."""
         known = self._brokers.get(broker_name)
-        return None if known is None else self.channel_of(known.broker_addrs.get(str(MASTER_ID), ""))
+        return "" if known is None else known.broker_addrs.get(str(broker_id), "")
 
     def unregister(self, broker_name: str, address: str, broker_id: int) -> None:
         """Forget a broker that stops."""

@@ -382,6 +382,18 @@ async def test_a_master_on_a_half_open_connection_gives_way(tmp_path: Path) -> N
         assert masters(world) == []
 
 
+async def test_a_replaced_master_that_did_not_answer_can_be_found(tmp_path: Path) -> None:
+    """``pocketmq ha status`` and ``ha demote`` ask the name servers where replaced masters are: this one may come back."""
+    async with World(tmp_path, broker_answer_timeout=50) as world:
+        assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
+        assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
+        world.status = None
+        promotion = await of_stranger(world, PROMOTION_STEP, owner="bb.1", force=False)
+        assert promotion.header.granted
+        assert promotion.header.fenced == "10.0.0.1:1"
+        assert masters(world) == []
+
+
 async def test_a_record_is_forgotten_once_no_broker_of_the_name_is_registered(tmp_path: Path) -> None:
     """Also one that a broker had registered with; the file does not have it either."""
     async with World(tmp_path) as world:
