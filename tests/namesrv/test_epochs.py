@@ -383,7 +383,7 @@ async def test_a_master_on_a_half_open_connection_gives_way(tmp_path: Path) -> N
 
 
 async def test_a_replaced_master_that_did_not_answer_can_be_found(tmp_path: Path) -> None:
-    """``pocketmq ha status`` and ``ha demote`` ask the name servers where replaced masters are: this one may come back."""
+    """``ha status`` and ``ha demote`` ask the name servers where replaced masters are: this one may come back."""
     async with World(tmp_path, broker_answer_timeout=50) as world:
         assert (await world.epoch(1, "aa.1", "10.0.0.1:1")).granted
         assert (await world.register("10.0.0.1:1", 0, 1, "aa.1")).code == ResponseCode.SUCCESS
