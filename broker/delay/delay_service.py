@@ -7,6 +7,7 @@ Written progress is never ahead of the log: delivered messages are flushed first
 twice, with the same unique id, but none is lost; after a clean stop none arrives twice.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -82,6 +83,7 @@ class DelayService:
         self.deliverer = Deliverer(store, counters, log)
         self.timers = TimerQueue(config, store, self.deliverer, log)
         self._time = SteadyTime(clock)
+        self._step_lock = threading.Lock()
         begin_ms = self._time.now_ms()
         self.levels = [
             LevelQueue(number, delay_ms, store, self.offsets, self.deliverer, log, Arrivals(delay_ms, begin_ms))
@@ -150,6 +152,7 @@ class DelayService:
                     worker.wake()
             elif topic == SCHEDULE_TOPIC and queue_id < len(self.levels):
                 level = self.levels[queue_id]
+                self._note_step()
                 level.arrivals.arrived(level.max_offset, self._time.now_ms())
                 if level.is_empty:
                     worker.wake()
@@ -181,11 +184,7 @@ class DelayService:
 
     def _round(self) -> tuple[float, bool]:
         """Give every level and the timers a turn: a busy or failing one does not delay the others."""
-        step_ms = self._time.take_step()
-        if step_ms:
-            self._log.warning("clock_stepped", step_ms=step_ms, levels="keep their delays", timers="follow the clock")
-            for level in self.levels:
-                level.arrivals.stepped(level.max_offset, self._time.skew_ms)
+        self._note_step()
         now_ms, wall_ms, now_ns = self._time.now_ms(), self._clock.now_ms(), self._clock.monotonic_ns()
         wait_ms = WAIT_MS_MAX
         found = False
@@ -206,6 +205,17 @@ class DelayService:
             if part_ms is not None:
                 wait_ms = min(wait_ms, part_ms)
         return wait_ms, found
+
+    def _note_step(self) -> None:
+        """Notice that the wall clock has been set: in the delivery thread, and in the dispatch thread before it notes
+        any entry, since one from after a step must not pass for one from before."""
+        with self._step_lock:
+            step_ms = self._time.take_step()
+            if not step_ms:
+                return
+            for level in self.levels:
+                level.arrivals.stepped(self._time.skew_ms)
+        self._log.warning("clock_stepped", step_ms=step_ms, levels="keep their delays", timers="follow the clock")
 
     def _failed(self, at: int, error: Exception, retry_ms: int) -> float:
         self._log.error(

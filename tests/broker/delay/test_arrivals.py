@@ -13,12 +13,21 @@ DAY_MS = 86_400_000
 @given(
     st.integers(1, 7_200_000),
     st.lists(
-        st.tuples(st.integers(0, 100_000), st.integers(0, 20), st.sampled_from([0, DAY_MS, -DAY_MS, 3_000])),
+        st.tuples(
+            st.integers(0, 100_000),
+            st.integers(0, 20),
+            st.sampled_from([0, DAY_MS, -DAY_MS, 3_000]),
+            st.booleans(),
+            st.integers(0, 20),
+        ),
         max_size=60,
     ),
 )
-def test_every_entry_is_due_after_its_delay(delay_ms: int, history: list[tuple[int, int, int]]) -> None:
-    """For any history of pauses, sends and steps: never early, and late by no more than a part of the delay."""
+def test_every_entry_is_due_after_its_delay(delay_ms: int, history: list[tuple[int, int, int, bool, int]]) -> None:
+    """For any history of pauses, sends and steps: never early, and late by no more than a part of the delay.
+
+    Entries are appended before a step, and after it before anybody has noticed.
+    """
     clock = ManualClock()
     steady = SteadyTime(clock)
     arrivals = Arrivals(delay_ms, steady.now_ms())
@@ -26,15 +35,27 @@ def test_every_entry_is_due_after_its_delay(delay_ms: int, history: list[tuple[i
     wanted: list[int] = []
     tags: list[int] = []
     last_store_ms = 0
-    for pause_ms, count, step_ms in history:
-        clock.advance_ms(pause_ms)
-        clock.step_ms(step_ms)
-        if steady.take_step():
-            arrivals.stepped(len(tags), steady.skew_ms)
+
+    def append(count: int) -> None:
+        nonlocal last_store_ms
         last_store_ms = max(last_store_ms, clock.now_ms())
-        tags += [last_store_ms + delay_ms] * count
-        wanted += [steady.now_ms() + delay_ms] * count
-        arrivals.arrived(len(tags), steady.now_ms())
+        tags.extend([last_store_ms + delay_ms] * count)
+        wanted.extend([steady.now_ms() + delay_ms] * count)
+
+    def notice() -> None:
+        if steady.take_step():
+            arrivals.stepped(steady.skew_ms)
+
+    for pause_ms, before, step_ms, is_seen, after in history:
+        clock.advance_ms(pause_ms)
+        append(before)
+        clock.step_ms(step_ms)
+        if is_seen:  # the delivery thread looks, while the dispatcher is behind
+            notice()
+        append(after)
+        if tags:
+            notice()
+            arrivals.arrived(len(tags), steady.now_ms())
     due = arrivals.due(0, np.array(tags, np.int64), steady.now_ms())
     late = due - np.array(wanted, np.int64)
     assert ((late >= 0) & (late <= delay_ms // SAMPLES)).all()

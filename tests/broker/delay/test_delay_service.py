@@ -523,3 +523,21 @@ def test_a_given_time_follows_the_clock(tmp_path: Path, step_ms: int) -> None:
     fixture.run(1)
     assert fixture.bodies() == [b"x"]
     fixture.stop()
+
+
+def test_a_message_that_comes_before_the_step_is_noticed_is_not_early(tmp_path: Path) -> None:
+    """Forth and noticed, a message, ten minutes, back, and a message at once: its record has the time of the first."""
+    clock = ManualClock()
+    fixture = opened(tmp_path, clock)
+    clock.step_ms(DAY_MS)
+    fixture.run(1_000)
+    fixture.send(b"first", DELAY="2")
+    for _ in range(600):
+        fixture.run(1_000)
+    clock.step_ms(-DAY_MS)
+    fixture.send(b"second", DELAY="2")
+    fixture.run(4_999)
+    assert fixture.bodies() == [b"first"]
+    fixture.run(1)
+    assert fixture.bodies() == [b"first", b"second"]
+    fixture.stop()
