@@ -54,6 +54,7 @@ DIFFERS: dict[tuple[str, str], dict[str, str]] = {
     ("js", "pocketmq"): NO_RESET,
     ("js", "rocketmq-4.9"): NO_RESET,
     ("rust", "rocketmq-4.9"): NO_ROUTE,
+    ("java-5.3.3", "rocketmq-4.9"): {"consumer with setClientRebalance(false)": "4.9 does not know the request"},
     ("rust", "rocketmq-5.3"): {"tag filter": "its tag codes are not Java's"},
 }
 """(client, place) → case that it fails there → why."""
