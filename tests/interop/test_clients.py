@@ -16,6 +16,7 @@ from tests.interop.drivers import JAVA, OTHERS, PACKAGES, driver
 from tests.interop.pocketmq_server import DELAY_LEVELS, pocketmq_server
 from tests.interop.rocketmq_servers import ask_json, free_ports, rocketmq_servers
 
+pytestmark = pytest.mark.clients
 PAGE = Path(__file__).parents[2] / "docs" / "compatibility.md"
 PLACES = ("pocketmq", "rocketmq-4.9", "rocketmq-5.3")
 ROCKETMQ_SETTINGS: dict[str, object] = {

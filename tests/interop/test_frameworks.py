@@ -13,6 +13,7 @@ from tests.interop.rocketmq_servers import rocketmq_servers
 from tests.interop.test_clients import PAGE, ROCKETMQ_SETTINGS
 from tests.interop.toolchain import require_java, start_java
 
+pytestmark = pytest.mark.clients
 PLACES = ("pocketmq", "rocketmq-5.3")
 FRAMEWORKS = {
     "spring-boot": "rocketmq-spring-boot-starter 2.3.1",
