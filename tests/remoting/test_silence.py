@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -77,14 +78,16 @@ class Server:
 
     def __init__(self, garbage: bytes = b"") -> None:
         self.garbage = garbage
-        self.connections = 0
+        self.serving: set[asyncio.Task[None]] = set()
 
     async def start(self) -> str:
         self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return f"127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving.add(task)
         decoder = FrameDecoder(new_scratch(), FrameBudget())
         try:
             while data := await reader.read(65_536):
@@ -98,6 +101,13 @@ class Server:
             pass
         finally:
             writer.close()
+            with suppress(ConnectionResetError):
+                await writer.wait_closed()
+
+    async def stop(self) -> None:
+        """Close, and wait for the end of every connection."""
+        self.server.close()
+        await asyncio.gather(*self.serving)
 
 
 @pytest.mark.parametrize("garbage", [b"", (1 << 20).to_bytes(4, "big") + b"\0\0\0\x10" + bytes(40)])
@@ -122,7 +132,7 @@ def test_a_channel_leaves_a_server_that_answers_nothing_whole(run: Run, log: Mem
             await long
         await channel.wait_closed()
         assert log.count("server_silent") == 1
-        server.server.close()
+        await server.stop()
 
     run(scenario)
 
@@ -141,6 +151,6 @@ def test_the_kernel_watches_the_peer(run: Run, log: MemoryLog) -> None:
         assert own.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         channel.close()
         await channel.wait_closed()
-        server.server.close()
+        await server.stop()
 
     run(scenario)
