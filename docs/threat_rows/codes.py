@@ -7,6 +7,7 @@ from docs.threat_rows.row import Row
 _EDGES = "tests/attack/test_edges.py::test_no_request_at_the_edges_is_an_error_of_ours"
 _ALL = "tests/broker/stories/test_every_request_code.py"
 _ADMIN = "tests/broker/stories/test_admin.py"
+_OPEN = "tests/broker/transaction/test_transaction_table.py"
 _OPERATOR = "tests/broker/stories/test_operator_requests.py"
 
 CODES: Final = [
@@ -30,8 +31,9 @@ CODES: Final = [
     Row(
         "UNREGISTER_CLIENT GET_CONSUMER_LIST_BY_GROUP",
         "take a client out of its group, list the members",
-        "a client leaves only over its own connection",
-        f"{_ADMIN}::test_members_of_a_group_are_told_of_each_other {_EDGES}",
+        "a client leaves only over its own connection; the list is encoded once for each change",
+        f"{_ADMIN}::test_members_of_a_group_are_told_of_each_other"
+        f" tests/broker/group/test_client_table.py::test_the_list_of_members_is_made_once_for_each_change {_EDGES}",
     ),
     Row(
         "SEND_MESSAGE SEND_MESSAGE_V2 SEND_BATCH_MESSAGE NATIVE_APPEND",
@@ -46,8 +48,14 @@ CODES: Final = [
     Row(
         "NATIVE_HALF_APPEND",
         "open transactions that nobody ends",
-        "the number of open ones, and their records in memory in bytes; each is given up after its time",
-        "tests/broker/transaction/test_transaction_table.py::test_the_memory_of_ended_transactions_is_bounded"
+        "transaction_pending_max open ones: once they are half as many, a tenth for one group; the last fifth for"
+        " groups with producers, and there those without one are given up early; their records in memory in bytes;"
+        " each is given up after its time, or by hand",
+        f"{_OPEN}::test_a_group_cannot_fill_the_table"
+        f" {_OPEN}::test_the_last_fifth_is_for_groups_with_producers"
+        f" {_OPEN}::test_half_messages_without_a_producer_make_room"
+        f" {_OPEN}::test_the_memory_of_ended_transactions_is_bounded"
+        " tests/cli/messages/test_transaction.py::test_open_ones_are_ended_by_hand"
         " tests/broker/transaction/test_transaction_plan.py::test_a_flag_without_the_property_is_refused",
     ),
     Row(
@@ -67,19 +75,25 @@ CODES: Final = [
     Row(
         "PULL_MESSAGE LITE_PULL_MESSAGE",
         "read any topic, hold pulls, keep a thread with a filter that matches nothing",
-        "messages and bytes of an answer, bytes read in vain, held pulls in count and bytes, holds end with their"
+        "messages and bytes of an answer, bytes read in vain; a filter by SQL92 has 20 ms, 512 comparisons a message"
+        " and a thread of its own, in which connections take turns; held pulls in count and bytes, holds end with their"
         " connection; reading is closed only by authentication",
         "tests/broker/stories/test_pull.py::test_rocketmqs_limits"
         " tests/broker/stories/test_pull.py::test_a_filter_that_matches_nothing_says_go_on"
+        " tests/broker/group/test_message_filter.py::test_a_filter_ends_where_its_budget_is_over"
+        " tests/broker/group/test_message_filter.py::test_filters_have_a_thread_of_their_own"
+        " tests/broker/request/test_fair_queue.py::test_each_connection_has_its_turn"
         " tests/broker/stories/test_pull.py::test_holds_go_with_their_connection"
         " tests/broker/stories/test_pull.py::test_too_many_held_pulls_are_answered_at_once",
     ),
     Row(
-        "QUERY_ASSIGNMENT",
-        "ask for the queues of ever new topics and groups",
-        "members of the group only, 1,000 questions under way, 16,384 queues, answers kept for 5 s",
+        "QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE",
+        "ask for the queues of ever new topics and groups, set a group to POP",
+        "1,000 questions under way, 16,384 queues of a topic, 1,000 topics kept for 5 s; a member gets its share, a"
+        " broadcasting client what the route says anyway; POP is refused and no mode is stored",
         "tests/broker/admin/test_assignments.py::test_waiting_questions_are_bounded"
-        " tests/broker/admin/test_assignments.py::test_bad_questions",
+        " tests/broker/admin/test_assignments.py::test_bad_questions"
+        " tests/broker/admin/test_assignments.py::test_the_request_mode_is_pull",
     ),
     Row(
         "NATIVE_PULL",
@@ -105,9 +119,10 @@ CODES: Final = [
     Row(
         "QUERY_CONSUMER_OFFSET UPDATE_CONSUMER_OFFSET",
         "move the offset of any group, make offsets of groups that do not exist",
-        "only within the queue, only of existing topics, a number of entries; a lock's token fences others; closed"
-        " only by authentication",
+        "only within the queue, only of existing topics, consumer_offsets_max entries in 256 MiB; a lock's token fences"
+        " others; closed only by authentication",
         f"{_ADMIN}::test_commits_of_nonsense_are_refused"
+        " tests/broker/group/test_consumer_offsets.py::test_offsets_are_bounded_in_bytes"
         " tests/broker/group/test_consumer_offsets.py"
         "::test_a_commit_over_the_bound_is_refused_and_old_entries_still_move"
         " tests/broker/lock/test_lock_manager.py::test_an_instance_that_lost_its_lock_cannot_commit",
@@ -135,16 +150,18 @@ CODES: Final = [
     Row(
         "STAGED_TRANSACTION_WRITE STAGED_TRANSACTION_END",
         "open staged transactions under invented names, fill the log",
-        "names, versions, attempts and chunks are bounded; brief names make room; attempts expire",
+        "names, versions, attempts and chunks are bounded; full is an answer; brief names and attempts that stand still"
+        " make room; attempts expire",
         "tests/broker/stories/test_staged_limits.py::test_brief_names_make_room_for_new_ones"
+        " tests/broker/stories/test_staged_limits.py::test_attempts_that_stand_still_make_room_for_others"
         " tests/broker/stories/test_staged_limits.py::test_a_large_chunk_is_refused_as_it_is_written"
         " tests/broker/stories/test_staged_limits.py::test_an_attempt_that_goes_on_for_days_expires",
     ),
     Row(
         "LOCK_BATCH_MQ UNLOCK_BATCH_MQ LOCK_LIST LOCK_RELEASE",
         "lock queues of a group so that nobody consumes them in order",
-        "locks end with their time or connection, locks_max, 16 waiters a lock; an administrator releases by token;"
-        " closed only by authentication",
+        "locks end with their time or connection, queue_locks_max, 16 waiters a lock; an administrator releases by"
+        " token; closed only by authentication",
         "tests/broker/stories/test_lock_requests.py::test_garbage_is_refused_and_locks_nothing"
         " tests/broker/stories/test_lock_requests.py::test_a_hundred_thousand_queues_are_too_many"
         " tests/broker/stories/test_lock_requests.py::test_a_full_table_says_so",
@@ -210,12 +227,14 @@ CODES: Final = [
         "REGISTER_BROKER UNREGISTER_BROKER QUERY_DATA_VERSION",
         "register false brokers and routes, take a broker off",
         "lengths, numbers, brokers, topics and bytes, 64 brokers a connection; a broker of replicas needs its epoch;"
-        " a broker that lives keeps its place, one that does not answer within 2 s loses it; closed only by"
+        " a broker that lives keeps its place (unless broker_takeover_enable), one that does not answer within 2 s"
+        " loses it, and no other connection unregisters it; closed only by"
         " authentication: names and places of brokers that are away",
         "tests/namesrv/test_route_table.py::test_texts_and_numbers_are_bounded"
         " tests/namesrv/test_route_table.py::test_bytes_are_bounded"
         " tests/namesrv/test_server.py::test_damaged_registrations_are_refused"
         " tests/namesrv/test_server.py::test_a_broker_that_lives_keeps_its_place"
+        " tests/e2e/test_strangers.py::test_a_broker_that_stands_still_gives_way_and_finds_out_when_it_goes_on"
         " tests/namesrv/test_route_table.py::test_one_connection_takes_a_share_only",
     ),
     Row(
@@ -242,19 +261,28 @@ CODES: Final = [
     Row(
         "HA_PROMISE HA_PROMOTE HA_DEMOTE HA_HOLD",
         "fence a master, start a promotion",
-        "a promise is at most two promotions above what is known, a broker without replicas gives none, a hold ends by"
-        " itself; a promotion of a pair is closed only by authentication",
+        "a promise is at most two promotions above what is known, a master gives it only to slaves that it has counted,"
+        " a broker without replicas gives none; a false one fences the master until `pocketmq ha promote`, without a"
+        " loss; a hold ends by itself; a promotion of a pair is closed only by authentication",
         "tests/broker/ha/test_ha_roles.py::test_a_promise_far_beyond_what_is_known_is_refused"
         " tests/broker/ha/test_ha_roles.py::test_a_broker_without_replicas_promises_no_epoch_of_another"
+        " tests/e2e/test_strangers.py::test_a_false_promise_is_cured_by_a_promotion"
         " tests/broker/ha/test_ha_roles.py::test_a_hold_ends_by_itself_or_on_request",
     ),
     Row(
         "HA_EPOCH",
-        "claim a name, or an epoch that nobody can pass",
-        "a forced claim is at most two promotions ahead; names that never registered make room; a plain broker is not"
-        " bound by claims",
+        "claim a name, or an epoch that nobody can pass, make the name server forget a pair",
+        "a forced claim is at most two promotions ahead; a registered master is asked: it keeps its place unless it, or"
+        " a counted slave that claims, has promised the epoch, or it does not answer within 2 s (one that reports no"
+        " status is judged by the numbers alone); names that never registered make room; a plain broker is not"
+        " bound by claims; a name is not forgotten while a broker of it is registered; claims are judged before they"
+        " wait for the disk",
         "tests/namesrv/test_epochs.py::test_a_forced_claim_is_at_most_two_promotions_ahead"
+        " tests/namesrv/test_epochs.py::test_no_claim_takes_the_place_of_a_master_that_lives"
+        " tests/namesrv/test_epochs.py::test_a_master_on_a_half_open_connection_gives_way"
         " tests/namesrv/test_epochs.py::test_invented_names_keep_no_pair_out"
+        " tests/namesrv/test_epochs.py::test_a_record_is_forgotten_once_no_broker_of_the_name_is_registered"
+        " tests/namesrv/test_epochs.py::test_a_claim_of_a_megabyte_does_not_wait_for_the_disk"
         " tests/namesrv/test_epochs.py::test_a_strangers_claim_does_not_bind_a_broker_without_replicas",
     ),
     Row(
@@ -268,7 +296,7 @@ CODES: Final = [
         " tests/remoting/test_channel.py::test_a_failing_callback_does_not_harm_the_others",
     ),
     Row(
-        "RECALL_MESSAGE SET_MESSAGE_REQUEST_MODE GET_ALL_MESSAGE_REQUEST_MODE QUERY_BROKER_OFFSET"
+        "RECALL_MESSAGE GET_ALL_MESSAGE_REQUEST_MODE QUERY_BROKER_OFFSET"
         " QUERY_CORRECTION_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST WHO_CONSUME_THE_MESSAGE SUSPEND_CONSUMER"
         " RESUME_CONSUMER RESET_CONSUMER_OFFSET_IN_CONSUMER RESET_CONSUMER_OFFSET_IN_BROKER ADJUST_CONSUMER_THREAD_POOL"
         " UPDATE_BROKER_CONFIG TRIGGER_DELETE_FILES UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG"

@@ -15,8 +15,10 @@ DECODERS: Final = [
     Row(
         "remoting/frame.py",
         "announce 4 GiB, send half a frame and wait, send a byte a second",
-        "16 MiB a frame, refused from its first eight bytes; half frames share a budget in bytes, each has 30 s",
+        "16 MiB a frame, 2 MiB a header, refused from its first eight bytes; half frames share a budget in bytes, each"
+        " has 30 s",
         "tests/remoting/test_frame.py::test_a_frame_above_the_limit_is_refused_from_its_first_bytes"
+        " tests/remoting/test_frame.py::test_a_header_has_a_limit_of_its_own"
         " tests/remoting/test_frame.py::test_a_flood_of_newcomers_stays_in_the_budget"
         " tests/remoting/test_server.py::test_a_frame_that_never_ends_closes_the_connection",
     ),
@@ -30,7 +32,7 @@ DECODERS: Final = [
     Row(
         "remoting/codec_json.py remoting/string_map.py".replace(" ", "; "),
         "100,000 levels, bad UTF-8, numbers of 5,000 digits, fields of another type",
-        "the header's length; typed decoders; only HeaderIllegal comes out",
+        "2 MiB a header; typed decoders; only HeaderIllegal comes out",
         "tests/remoting/test_codec.py::test_hostile_json_is_refused"
         " tests/remoting/test_codec.py::test_garbage_raises_nothing_but_header_illegal",
     ),
@@ -43,8 +45,10 @@ DECODERS: Final = [
     Row(
         "remoting/codec_msgpack.py",
         "arrays of 2^32 elements, deep nesting, fields of another type",
-        "typed decoders that allocate only what the bytes hold; fields that we do not know are skipped",
-        f"tests/remoting/test_codec.py::test_hostile_msgpack_is_refused {_PACKED}",
+        "typed decoders that allocate only what the bytes hold; fields that we do not know are skipped; of a header"
+        " that is refused only the beginning is read for the answer",
+        "tests/remoting/test_codec.py::test_hostile_msgpack_is_refused"
+        f" tests/remoting/test_codec.py::test_a_long_header_that_is_refused_is_not_decoded {_PACKED}",
     ),
     Row(
         "remoting/protocol/body.py; remoting/protocol/lenient.py; remoting/fastjson.py; remoting/protocol/relay.py",
@@ -68,9 +72,12 @@ DECODERS: Final = [
     ),
     Row(
         "remoting/channel.py",
-        "a false broker answers with garbage, wrong numbers, or fields missing",
-        "garbage closes the channel; wrong numbers match nothing; an error belongs to its request",
+        "a false broker answers with garbage, wrong numbers, a length that swallows what follows, or not at all",
+        "garbage closes the channel; so do three timeouts and 5 s without a whole frame (`remoting/silence.py`), and"
+        " half a frame after 30 s; wrong numbers match nothing; an error belongs to its request",
         "tests/remoting/test_channel.py::test_a_server_that_answers_garbage_is_left"
+        " tests/remoting/test_silence.py::test_a_channel_leaves_a_server_that_answers_nothing_whole"
+        " tests/remoting/test_silence.py::test_half_a_frame_ends_it_after_its_time"
         " tests/remoting/test_channel.py::test_an_answer_without_its_fields_is_an_error_of_that_request"
         " tests/attack/test_answers.py::test_a_client_outlives_absurd_answers",
     ),
@@ -159,8 +166,11 @@ DECODERS: Final = [
     Row(
         "store/ha/wire.py",
         "a false master or slave sends any frame with any number",
-        "sizes by kind before the bytes come, checksums, numbers below 2^62, only kinds that are due",
+        "sizes by kind before the bytes come, checksums, numbers below 2^62, only kinds that are due; a HELLO fences no"
+        " further than two promotions, a WELCOME beyond what a promotion reaches is not followed",
         "tests/store/ha/test_wire.py::test_a_stranger_takes_no_memory"
+        " tests/store/ha/test_service_epochs.py::test_an_absurd_number_fences_no_further_than_a_promotion_goes"
+        " tests/store/ha/test_following.py::test_a_slave_follows_no_epoch_that_no_promotion_can_have_reached"
         " tests/store/ha/test_wire.py::test_impossible_numbers_are_refused"
         " tests/store/ha/test_wire.py::test_a_kind_that_is_not_due_is_refused",
     ),

@@ -65,6 +65,7 @@ NUMBERS: Final = [
         "an epoch that nobody can pass, a broker's id of 2^63, a token from the future",
         "two promotions above the known one; ids are RocketMQ's; a token fences only its own lock",
         "tests/namesrv/test_epochs.py::test_an_absurd_claim_takes_no_pair_out"
+        " tests/store/ha/test_service_epochs.py::test_an_absurd_number_fences_no_further_than_a_promotion_goes"
         " tests/broker/ha/test_ha_roles.py::test_an_epoch_that_leaves_no_room_is_never_promised"
         " tests/broker/lock/test_lock_manager.py::test_an_administrator_takes_away_the_lock_that_was_seen",
     ),

@@ -11,13 +11,15 @@ class Row:
     """One threat. ``of``: what it is about, as docs/threat_rows/scan.py names it: ``path name name; path name``.
 
     ``stranger``: what somebody who reaches the port could do with it. ``bound``: what keeps that small. ``tests``: the
-    tests that show the bound, ``path::name path::name``.
+    tests that show the bound, ``path::name path::name``. ``declares``: the names of the ``@bounded`` declarations that
+    the row is about, with ``; `` between them.
     """
 
     of: str
     stranger: str
     bound: str
     tests: str
+    declares: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """What the code has that a peer may reach: found by reading the sources, so that nothing new stays without a row.
 
 ``codes``: names of request codes. ``decoders``: modules that turn bytes into values. ``tables``: containers that can
-grow, as ``module Class.attribute``. ``tasks``: functions that begin a task, a thread or a pool. ``paths``: modules that
-create, rename or remove files. ``numbers``: the numeric fields of request headers.
+grow, as ``module Class.attribute``. ``declared``: the bounds that classes declare with ``@bounded``. ``tasks``:
+functions that begin a task, a thread or a pool. ``paths``: modules that create, rename or remove files. ``numbers``:
+the numeric fields of request headers.
 """
 
 import ast
 import typing
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -227,6 +229,30 @@ def tables() -> set[str]:
 
 def _is_cached(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(last_name(each) in CACHES for each in function.decorator_list)
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A ``@bounded`` of common/bounds.py. ``owner``: ``path Class``; ``setting``: what raises it, "" where it is
+    fixed."""
+
+    name: str
+    owner: str
+    setting: str
+
+
+@cache
+def declared() -> tuple[Declared, ...]:
+    """Return every bound that a class declares."""
+    return tuple(each for path, tree in sources().items() for each in _declarations(path, tree))
+
+
+def _declarations(path: str, tree: ast.AST) -> Iterator[Declared]:
+    for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for call in owner.decorator_list:
+            if isinstance(call, ast.Call) and last_name(call.func) == "bounded":
+                settings = [ast.literal_eval(word.value) for word in call.keywords if word.arg == "setting"]
+                yield Declared(ast.literal_eval(call.args[0]), f"{path} {owner.name}", "".join(settings))
 
 
 def _may_grow(node: ast.AnnAssign) -> bool:

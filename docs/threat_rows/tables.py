@@ -20,6 +20,7 @@ TABLES: Final = [
         "clients_max, clients_size_bytes_max, lengths of each text; silent clients expire",
         f"{_CLIENTS}::test_bytes_are_bounded_and_what_is_known_goes_on"
         f" {_CLIENTS}::test_any_order_of_events_keeps_the_sum_of_bytes {_BEATS}::test_clients_have_a_bound_in_bytes",
+        declares="clients; clients and subscriptions",
     ),
     Row(
         "broker/group/client_processor.py ClientProcessor._conflicts",
@@ -30,15 +31,18 @@ TABLES: Final = [
     Row(
         "broker/group/consumer_offsets.py ConsumerOffsets._table; broker/ha/slave_mirror.py LocalCommits._table",
         "commits of ever new groups",
-        "consumer_offsets_max; only topics that exist; what is known still moves",
-        "tests/broker/group/test_consumer_offsets.py"
+        "consumer_offsets_max, 256 MiB; only topics that exist; what is known still moves",
+        "tests/broker/group/test_consumer_offsets.py::test_offsets_are_bounded_in_bytes"
+        " tests/broker/group/test_consumer_offsets.py"
         "::test_a_commit_over_the_bound_is_refused_and_old_entries_still_move",
+        declares="committed offsets; committed offsets in bytes",
     ),
     Row(
         "broker/group/subscription_groups.py SubscriptionGroups._groups",
         "groups without end",
         "subscription_groups_max, names checked",
         "tests/broker/group/test_subscription_groups.py::test_the_table_is_bounded",
+        declares="subscription groups",
     ),
     Row(
         "broker/topic/topic_table.py TopicTable._topics TopicTable._changes",
@@ -46,6 +50,7 @@ TABLES: Final = [
         "topics_max, queues_max; the last 10,000 changes",
         "tests/broker/topic/test_topic_table.py::test_topics_and_queues_are_bounded"
         " tests/broker/topic/test_topic_table.py::test_changes_since_a_generation_are_known_until_too_many",
+        declares="topics; queues",
     ),
     Row(
         "broker/ha/slave_mirror.py SlaveMirror._deleted SlaveMirror._early SlaveMirror._logged;"
@@ -61,8 +66,10 @@ TABLES: Final = [
         "broker/lock/lock_table.py LockTable._groups LockTable._of_connection LockTable._leaving LockTable._awaited"
         " QueueLock.waiters; broker/lock/lock_manager.py LockManager._closed",
         "locks of ever new queues and groups",
-        "queue_locks_max, 16 waiters a lock; expired ones go first; a connection's locks end with it",
-        f"{_LOCKS}::test_waiters_are_bounded {_LOCKS}::test_a_full_table_forgets_what_has_expired_first",
+        "queue_locks_max, their bytes, 16 waiters a lock; expired ones go first; a connection's locks end with it",
+        f"tests/broker/test_bounds.py::test_a_table_never_exceeds_its_bound {_LOCKS}::test_waiters_are_bounded"
+        f" {_LOCKS}::test_a_full_table_forgets_what_has_expired_first",
+        declares="queue locks; queue locks in bytes",
     ),
     Row(
         "broker/pull/long_polling.py PullHolds._by_queue PullHolds._by_owner PullHolds._buckets Hold.queues;"
@@ -71,6 +78,7 @@ TABLES: Final = [
         "pull_holds_max, pull_holds_size_bytes_max; all of a connection end with it",
         "tests/broker/pull/test_long_polling.py::test_the_table_is_bounded_in_count_and_bytes"
         " tests/broker/pull/test_pull_service.py::test_a_closed_connection_loses_its_deferred_pulls_too",
+        declares="held pulls; held pulls in bytes",
     ),
     Row(
         "broker/request/sweepable_queue.py SweepableQueue.tasks",
@@ -78,6 +86,7 @@ TABLES: Final = [
         "each pair's queue in count and bytes, headers included; full is an answer",
         "tests/broker/request/test_sweepable_queue.py::test_any_order_of_calls_agrees_with_the_model"
         " tests/broker/request/test_executor.py::test_a_queue_counts_the_headers_of_its_requests_too",
+        declares="waiting requests; waiting requests in bytes",
     ),
     Row(
         "broker/flow_control/refusal_stats.py RefusalStats._kinds RefusalStats._windows; remoting/refused_requests.py"
@@ -86,6 +95,7 @@ TABLES: Final = [
         "256 kinds, 32 versions, the rest is counted as others; texts are cut",
         "tests/broker/flow_control/test_refusal_stats.py::test_kinds_are_bounded_and_nothing_is_lost"
         " tests/remoting/test_refused_requests.py::test_a_peer_cannot_make_it_grow",
+        declares="kinds of refusals; kinds of refused requests",
     ),
     Row(
         "broker/send/short_routes.py ShortRoutes.known ShortRoutes._queues",
@@ -120,9 +130,11 @@ TABLES: Final = [
         " TransactionTable._given_up TransactionTable._outcomes TransactionTable._ahead;"
         " broker/transaction/transaction_recovery.py TransactionProgress.checks",
         "half messages that nobody ends",
-        "transaction_pending_max, 65,536 outcomes, 16 MiB of records in memory; each is given up after its time",
+        "transaction_pending_max, 65,536 outcomes, 4,096 given up, 16 MiB of records in memory; each is given up after"
+        " its time",
         f"{_OPEN}::test_the_memory_of_ended_transactions_is_bounded"
         " tests/broker/stories/test_transactions.py::test_transactions_can_be_forbidden_and_limited",
+        declares="open transactions; half records in memory; outcomes; given-up half messages",
     ),
     Row(
         "broker/transaction/transaction_commits.py CommitTails.known; broker/transaction/transaction_records.py"
@@ -138,15 +150,18 @@ TABLES: Final = [
         " Attempt.topics Delivery.chunks Delivery.done Done.participants; broker/staged/staged_log.py"
         " StagedLog.repairs; broker/staged/staged_service.py StagedService._waiting",
         "staged transactions under ever new names, with ever new attempts",
-        "10,000 names, bounds of versions, attempts and chunks, bytes of all; brief names make room; attempts expire",
+        "10,000 names, bounds of versions, attempts and chunks, bytes of all; brief names and attempts that stand still"
+        " make room; attempts expire",
         f"{_STAGED}::test_brief_names_make_room_for_new_ones {_STAGED}::test_who_waits_for_a_delivery_is_counted"
         f" {_STAGED}::test_many_attempts_expire_in_several_events",
+        declares="staged transactional ids; staged attempts; staged chunks",
     ),
     Row(
         "broker/stats/stats_items.py StatsItems._items; broker/stats/topic_put_stats.py TopicPutStats._ends",
         "statistics of ever new topics and groups",
         "20,000 items, 65,536 queues; what stands still is forgotten",
         "tests/broker/stats/test_stats_items.py::test_items_are_bounded",
+        declares="statistics",
     ),
     Row(
         "broker/delay/timer_wheel.py TimerWheel._slots TimerWheel._order TimerWheel._runs;"
@@ -188,7 +203,8 @@ TABLES: Final = [
         "namesrv/epochs.py EpochTable.records; namesrv/epoch_store.py EpochStore._waiting; namesrv/claims.py"
         " Claims._fenced",
         "claims of ever new names",
-        "epochs_max, 1,024 waiting claims, 16 addresses of refused masters a name; invented names make room",
+        "epochs_max, a tenth of them for names without a registration, 1,024 waiting claims, 16 addresses of refused"
+        " masters a name; invented names make room",
         "tests/namesrv/test_epochs.py::test_the_table_is_bounded"
         " tests/namesrv/test_epochs.py::test_invented_names_keep_no_pair_out",
     ),
@@ -197,10 +213,16 @@ TABLES: Final = [
         " remoting/frame_budget.py FrameBudget._holders"
         " FrameBudget._paused",
         "connections without end",
-        "connections_max; silent ones end after two minutes; half frames share a budget in bytes",
+        "connections_max, connections_per_address_max of one host; those that have said nothing make room for new ones,"
+        " and end after two minutes; half frames share half_frames_bytes_max; `/health` says when connections are"
+        " refused",
         "tests/remoting/test_server.py::test_connections_beyond_the_limit_are_closed_at_once"
+        " tests/remoting/test_server.py::test_one_address_has_its_share"
+        " tests/remoting/test_server.py::test_silent_connections_give_way_to_new_ones"
+        " tests/broker/metrics/test_metrics.py::test_health_names_its_reasons"
         " tests/remoting/test_server.py::test_idle_connections_are_closed"
         " tests/remoting/test_server.py::test_a_flood_of_half_frames_stays_in_the_budget",
+        declares="connections; half-received frames",
     ),
     Row(
         "remoting/output.py Output._buffers",
@@ -215,6 +237,7 @@ TABLES: Final = [
         "65,535 of a channel, 64 of a server's question to a client; each has a deadline",
         "tests/remoting/test_channel.py::test_too_many_pending_requests_are_refused"
         " tests/remoting/test_pending.py::test_the_table_is_a_dict_with_deadlines",
+        declares="requests to one peer",
     ),
     Row(
         "remoting/channel_pool.py ChannelPool._channels ChannelPool._connecting ChannelPool._backoffs",
@@ -234,14 +257,18 @@ TABLES: Final = [
         "store/ha/service.py HaService._peers HaService._slaves HaService._to_reap; store/ha/connection.py"
         " SlaveConnection._first; store/ha/recover.py _Recovery.peers _Recovery.answers _Peer.first",
         "connections at the replication port",
-        "40 connections, 16 slaves, 16 while a master recovers; a handshake of 5 s",
+        "40 connections, 8 of an address before its HELLO; the oldest without a HELLO makes room; 16 slaves; a"
+        " handshake of 5 s; while a master recovers, only nodes that followed it count",
         "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded_and_keeps_no_slave_out"
+        " tests/store/ha/test_refused_slaves.py::test_one_address_has_few_connections_without_a_hello"
+        " tests/store/ha/test_recover.py"
+        "::test_strangers_keep_no_slave_out_and_their_word_and_bytes_count_for_nothing"
         " tests/store/ha/test_recover.py::test_strangers_do_not_count_as_slaves",
     ),
     Row(
         "store/ha/state.py _Content.slaves _Content.epochs",
         "slaves with ever new node ids, promotions without end",
-        "64 followers, 8,192 epochs; a claim is never more than two promotions ahead",
+        "64 followers, 512 epochs; a claim is never more than two promotions ahead",
         "tests/store/ha/test_state.py::test_the_list_of_followers_is_bounded"
         " tests/store/ha/test_epochs.py::test_a_table_is_bounded",
     ),
@@ -317,8 +344,9 @@ TABLES: Final = [
     Row(
         "client/connection/route.py RouteTable._entries",
         "a false name server: routes with very many queues and brokers",
-        "10,000 topics, 65,536 queues of a broker",
-        "tests/client/connection/test_route.py::test_the_table_is_bounded",
+        "10,000 topics; of a route 1,000 brokers, 65,536 queues of each and 100,000 of all",
+        "tests/client/connection/test_route.py::test_the_table_is_bounded"
+        " tests/client/connection/test_route.py::test_an_absurd_route_is_cut_and_says_so",
     ),
     Row(
         "client/connection/reply_table.py ReplyTable._waiting; client/producer/request_reply.py Requests._futures"
@@ -384,6 +412,7 @@ TABLES: Final = [
         "one notice a group and 200 ms; a group that is gone leaves nothing",
         "tests/broker/group/test_group_notifier.py::test_a_crowd_that_joins_gets_two_notices_each"
         " tests/broker/group/test_group_notifier.py::test_a_group_that_is_gone_leaves_nothing",
+        declares="groups with notices",
     ),
     Row(
         "broker/request/fair_queue.py FairQueue._served",
@@ -394,27 +423,28 @@ TABLES: Final = [
     Row(
         "broker/transaction/transaction_table.py TransactionTable._of_group",
         "half messages of ever new groups",
-        "a name for each group with half messages, which are bounded; a tenth of them for one group",
+        "a name for each group with half messages, which are bounded; above half of them, a tenth for one group; the"
+        " last fifth for groups with producers, where those without one are given up early",
         f"{_OPEN}::test_a_group_cannot_fill_the_table {_OPEN}::test_the_last_fifth_is_for_groups_with_producers",
     ),
     Row(
         "namesrv/holders.py Holders._questions _Question.waiting",
         "registrations under names whose brokers live, each of which asks the present holder",
-        "64 questions, 8 requests for one place, 32 MiB",
+        "64 requests that wait, 8 for one holder, 32 MiB; 2 s without an answer, and the holder counts as gone",
         "tests/namesrv/test_holders.py::test_those_that_wait_are_bounded"
         " tests/namesrv/test_holders.py::test_all_that_want_one_place_share_one_question",
     ),
     Row(
         "namesrv/route_table.py RouteTable._topic_bytes_of; namesrv/server.py NamesrvApp._left_out",
         "brokers with many topics, or with ever new illegal ones",
-        "one number a broker, 64 brokers and half of the bytes for one connection; so many illegal topics are logged",
+        "one number a broker, 64 brokers and half of the bytes for one connection; 100 illegal topics are logged",
         f"{_ROUTES}::test_one_connection_takes_a_share_only tests/namesrv/test_server.py"
         "::test_illegal_topics_of_a_registration_are_left_out_and_logged_once",
     ),
     Row(
         "store/ha/members.py Members._admitted",
         "slaves with ever new node ids that were registered",
-        "a bounded set, which starts again; they are asked for once more then",
+        "1,024 node ids, then the set starts again; the name servers must know each under this broker's name",
         "tests/store/ha/test_members.py::test_a_crowd_of_node_ids_is_not_remembered_for_ever"
         " tests/store/ha/test_members.py::test_a_node_that_is_not_admitted_gets_the_log_and_nothing_else",
     ),

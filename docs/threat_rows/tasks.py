@@ -24,7 +24,7 @@ TASKS: Final = [
     Row(
         "namesrv/holders.py Holders.ask",
         "registrations that have the name server ask a broker that does not answer",
-        "2 s, then the broker counts as gone; 64 questions",
+        "2 s, then the broker counts as gone; 64 requests wait, 8 for one broker",
         "tests/namesrv/test_holders.py::test_without_an_answer_the_holder_is_gone",
     ),
     Row(
@@ -100,7 +100,8 @@ TASKS: Final = [
         "store/ha/service.py HaService.start; store/ha/connection.py SlaveConnection.start SlaveConnection._begin;"
         " store/ha/slave.py HaSlave.start; store/ha/group_transfer.py GroupTransfer.start",
         "connections at the replication port that say nothing, or end in the middle of a frame",
-        "40 connections, a handshake of 5 s, two threads each that end with it",
+        "40 connections, of which the oldest without a HELLO makes room; a handshake of 5 s, two threads each that end"
+        " with it",
         "tests/store/ha/test_refused_slaves.py::test_a_crowd_of_strangers_is_bounded_and_keeps_no_slave_out"
         " tests/store/ha/test_refused_slaves.py::test_a_silent_stranger_is_sent_away_after_five_seconds",
     ),
@@ -130,8 +131,10 @@ TASKS: Final = [
         "remoting/channel.py ClientChannel._expire ClientChannel.close ClientChannel.hello ClientChannel.request_now"
         " ClientChannel.request_nowait; remoting/channel_pool.py ChannelPool.get",
         "a broker that takes requests and answers none",
-        "each request has a time; connects back off; callers share one connect",
+        "each request has a time; three timeouts and 5 s without a frame end the connection; connects back off; callers"
+        " share one connect",
         "tests/remoting/test_channel.py::test_a_request_without_an_answer_times_out"
+        " tests/remoting/test_silence.py::test_a_channel_leaves_a_server_that_answers_nothing_whole"
         " tests/remoting/test_channel_pool.py::test_connect_refused_then_backoff_then_connect",
     ),
     Row(

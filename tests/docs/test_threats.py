@@ -10,7 +10,8 @@ import pytest
 
 from docs.threat_rows import scan
 from docs.threat_rows.page import SECTIONS, Section
-from docs.threat_rows.row import Quiet, Row
+from docs.threat_rows.row import Quiet, Row, names_of
+from docs.threat_rows.tables import TABLES
 
 
 @cache
@@ -53,8 +54,31 @@ def test_each_row_and_each_reason_says_something(name: str) -> None:
     assert all(len(quiet.reason) > 8 for quiet in SECTIONS[name].quiet)
 
 
+def test_each_declared_bound_has_a_row() -> None:
+    """A row names the declaration, a table of the class that makes it, and the setting that raises it."""
+    rows = {name: row for row in TABLES if row.declares for name in row.declares.split("; ")}
+    declared = scan.declared()
+    assert sorted(rows) == sorted(name for row in TABLES if row.declares for name in row.declares.split("; "))
+    assert sorted(rows) == sorted(each.name for each in declared)
+    for each in declared:
+        row = rows[each.name]
+        assert any(name.startswith(f"{each.owner}.") for name in names_of(row.of)), each
+        assert each.setting.rpartition(".")[2] in row.bound, each
+
+
+def test_a_declared_bound_is_seen() -> None:
+    """With a setting and without one, several of one class, and under another decorator."""
+    text = '@bounded("a", limit=1, size="x", setting="broker.a_max")\n@bounded("b", limit=2, size="y")\n'
+    tree = ast.parse(f"{text}@dataclass\nclass C: ...\n@other('c')\nclass D: ...\n")
+    assert list(scan._declarations("p.py", tree)) == [
+        scan.Declared("a", "p.py C", "broker.a_max"),
+        scan.Declared("b", "p.py C", ""),
+    ]
+
+
 def test_the_scan_sees_what_it_should() -> None:
     """An empty scan would hold everything."""
+    assert len(scan.declared()) >= 25
     least = {
         "threats-codes": 120,
         "threats-decoders": 90,
