@@ -14,6 +14,7 @@ PATHS: Final = [
         "one function makes the path of a queue and refuses what is no legal topic; a tree is removed only below the"
         " store",
         f"{_TOPICS}::test_a_path_lies_two_levels_below_the_queues_or_there_is_none"
+        f" {_TOPICS}::test_no_other_code_makes_paths_of_queues {_TOPICS}::test_whatever_is_removed_lies_below_the_store"
         f" {_TREE} tests/store/disk/test_os_file_system.py"
         "::test_a_symbolic_link_leads_no_removal_out_of_its_owners_directory",
     ),
@@ -22,7 +23,8 @@ PATHS: Final = [
         "a master, or a request, deletes a topic that is a path",
         "the name is checked where the deletion enters, and again where the path is made",
         f"{_TOPICS}::test_no_topic_outside_the_store_is_deleted"
-        " tests/broker/ha/test_slave_mirror.py::test_a_hostile_masters_tables_remove_nothing_outside_the_store",
+        " tests/broker/ha/test_slave_mirror.py::test_a_hostile_masters_tables_remove_nothing_outside_the_store"
+        " tests/e2e/test_strangers.py::test_a_false_master_reaches_nothing_outside_its_slaves_store",
     ),
     Row(
         "broker/persisted_table.py; broker/delay/delay_service.py; broker/delay/rocketmq_timers.py",

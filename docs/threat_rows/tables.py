@@ -285,6 +285,7 @@ TABLES: Final = [
         "sends that wait for a disk or a slave",
         "262,144 waiters, each with its deadline; more are told at once",
         "tests/store/commitlog/test_group_commit.py::test_too_many_waiters_are_an_answer"
+        " tests/store/commitlog/test_group_commit.py::test_while_a_sending_thread_hangs_in_a_sync_all_get_their_timeout"
         " tests/store/ha/test_group_transfer.py::test_more_waiters_than_fit_are_told_at_once",
     ),
     Row(
@@ -404,7 +405,8 @@ TABLES: Final = [
         "broker/delay/arrivals.py Arrivals._caps Arrivals._ends Arrivals._skew_from Arrivals._skews",
         "delayed messages without end, and a clock that is set again and again",
         "65,536 moments a level; skews older than the next message are forgotten",
-        "tests/broker/delay/test_arrivals.py::test_what_it_remembers_is_bounded",
+        "tests/broker/delay/test_arrivals.py::test_what_it_remembers_is_bounded"
+        " tests/broker/delay/test_delay_service.py::test_a_level_keeps_its_delay_whatever_the_clock_does",
     ),
     Row(
         "broker/group/group_notifier.py GroupNotifier._quiet",

@@ -32,7 +32,8 @@ TASKS: Final = [
         " client/connection/instance.py TaskSet.keep TaskSet.spawn",
         "bytes that end a loop for good, in silence",
         "a failure is logged, counted in a bounded table and in /health, and the work starts again",
-        f"{_OWNED} {_GOES_ON} tests/common/test_supervised.py"
+        f"{_OWNED} tests/test_background_work.py::test_who_starts_a_task_or_a_thread_is_named_here {_GOES_ON}"
+        " tests/common/test_supervised.py"
         "::test_a_loop_that_fails_is_reported_counted_and_restarted",
     ),
     Row(
