@@ -59,7 +59,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     vip_channel: str = "LOOPBACK"
     """Ours: a second listener at ``listen_port`` - 2, RocketMQ's VIP channel, where Java clients up to 4.4 send by
     default. ``LOOPBACK``: where ``bind_address`` is a loopback address, ``listen_port`` is not 0 and the port is free;
-    ``ON``: always, and a port in use stops the start; ``OFF``: never."""
+    ``ON``: always, and a port in use stops the start; ``OFF``: never. Two
+    brokers on one machine need ports that are not two apart, or OFF."""
     broker_ip1: str = ""
     """The advertised address; empty: ``bind_address``."""
     namesrv_addr: str = ""

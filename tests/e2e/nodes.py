@@ -109,6 +109,7 @@ class Node:
         }
         arguments = ["broker", "--namesrv", self.namesrv, "--data-dir", str(self.store), "--host", self.ip]
         arguments += ["--broker-port", str(self.port)]
+        values.setdefault("broker.vip_channel", "OFF")  # two below: it would be the port of the node before this one
         arguments += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
         self.process = await start_daemon(self.prefix, arguments, self.directory / "stderr.txt")
         self.is_frozen = False
