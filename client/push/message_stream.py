@@ -33,6 +33,7 @@ class MessageStream:
         self.topic = topic
         self._consumer = consumer
         self._auto_ack = auto_ack
+        self._prefetch = prefetch
         self._places = asyncio.Semaphore(prefetch)
         self._waiting: deque[tuple[ReceivedMessage, asyncio.Future[_Answer]]] = deque()
         self._open: dict[int, asyncio.Future[_Answer]] = {}  # by id() of the message, which ``deliver`` keeps alive
@@ -107,6 +108,13 @@ class MessageStream:
 
     def _iterating_task_lives(self) -> bool:
         return self._reader is not None and not self._reader.done()
+
+    def reopen(self) -> None:
+        """Take messages again: the consumer starts once more."""
+        self._places = asyncio.Semaphore(self._prefetch)
+        self._open.clear()
+        self._last = None
+        self._closed = False
 
     def ack(self, message: ReceivedMessage) -> bool:
         """Count a message as done; return False if it was already decided or given back."""

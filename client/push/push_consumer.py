@@ -4,7 +4,8 @@ Lives here: ``PushConsumer``: subscriptions, start and stop, its parts.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from pocketmq.client.push.message_stream import MessageStream
 from pocketmq.client.push.queue_pull import QueuePull
 from pocketmq.client.push.rebalance_service import RebalanceService, TopicConsumption
 from pocketmq.client.push.send_back import SendBack, show_origin
+from pocketmq.client.push.stop_signals import DEFAULT_SIGNALS, StopSignals
 from pocketmq.client.push.subscription_check import SubscriptionCheck
 from pocketmq.client.trace.trace import ConsumeTrace, TraceDispatcher, trace_group
 from pocketmq.common.errors import ConfigError
@@ -106,25 +108,46 @@ class PushConsumer(Lifecycle):
         self._topics: dict[str, TopicConsumption] = {}
         self._paused = False
         self._check = SubscriptionCheck(self.instance, group)
+        self._given_policy = failure_policy
+        self._consume_from_where = consume_from_where
+        self._timestamp_ms = timestamp_ms
+        self._allocate = strategy_of(allocate)
+        self._limits = limits or ProcessLimits()
+        # a broadcast consumer must find its file again after a restart: the client id has no place in the path
+        self._offsets_file = BroadcastOffsetFile(directory / group)
+        self._make_parts()
+        self._tasks = TaskSet(self.instance.supervisor)
+        self._streams: list[MessageStream] = []
+        self._trace: TraceDispatcher | None = None
+        if enable_message_trace:
+            self._trace = TraceDispatcher(Producer(trace_group(group, "CONSUME"), instance=self.instance), trace_topic)
+        self._threads: ThreadPoolExecutor | None = None
+        self._stop_asked: asyncio.Event
+        self._stop_done: asyncio.Event
+        self._running = False
+        self._stopping = False
+        self._stopped = False
+
+    def _make_parts(self) -> None:
+        """Make what one run of the consumer needs; a further start makes it again, perhaps in another event loop."""
         self._rebalance_service = RebalanceService(
-            group,
+            self.group,
             self.instance,
             self.options,
-            allocate=strategy_of(allocate),
-            limits=limits or ProcessLimits(),
-            consume_from_where=consume_from_where,
-            consume_timestamp_ms=timestamp_ms,
+            allocate=self._allocate,
+            limits=self._limits,
+            consume_from_where=self._consume_from_where,
+            consume_timestamp_ms=self._timestamp_ms,
             topics=self._topics,
             statistics=self.statistics,
-            # a broadcast consumer must find its file again after a restart: the client id has no place in the path
-            offsets_file=BroadcastOffsetFile(directory / group),
+            offsets_file=self._offsets_file,
             paused=lambda: self._paused,
             on_conflict=self._check.conflict,
         )
         self._watch = HandlerWatch(self.instance.clock)
-        self._policy = failure_policy if failure_policy is not None else self._make_policy()
+        self._policy = self._given_policy if self._given_policy is not None else self._make_policy()
         context = ConsumeContext(
-            group=group,
+            group=self.group,
             message_model=self.options.message_model,
             instance=self.instance,
             policy=self._policy,
@@ -154,16 +177,6 @@ class PushConsumer(Lifecycle):
             ThreadRunner(self.instance.supervisor.crashed),
         )
         self._status = ConsumerStatus(self, self._rebalance_service, self.statistics, self._watch)
-        self._tasks = TaskSet(self.instance.supervisor)
-        self._streams: list[MessageStream] = []
-        self._trace: TraceDispatcher | None = None
-        if enable_message_trace:
-            self._trace = TraceDispatcher(Producer(trace_group(group, "CONSUME"), instance=self.instance), trace_topic)
-        self._threads: ThreadPoolExecutor | None = None
-        self._stop_asked: asyncio.Event
-        self._stop_done: asyncio.Event
-        self._running = False
-        self._stopped = False
 
     def _make_policy(self) -> FailurePolicy:
         if self.options.message_model == BROADCASTING:
@@ -224,7 +237,7 @@ class PushConsumer(Lifecycle):
 
     def _subscription(self, topic: str, tags: str, sql: str | None) -> Subscription:
         check_topic_name(topic)
-        if self._running or self._stopped:
+        if self._running or self._stopping:
             raise SubscriptionIllegal(
                 "subscription refused", why="the consumer is running", hint="subscribe before start"
             )
@@ -305,31 +318,44 @@ class PushConsumer(Lifecycle):
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Start, consume until ``stop`` or cancellation, and stop gracefully."""
-        await self.start()
-        try:
-            await self.wait_stopped()
-        finally:
-            await self.stop()
+    async def run(self, *, stop_on: Collection[signal.Signals] = DEFAULT_SIGNALS) -> None:
+        """Start, consume until ``stop``, a signal of ``stop_on`` or cancellation, and stop gracefully.
+
+        Signals count in the main thread only, and where the application does not handle them itself: then ``run``
+        returns once running handlers have finished and offsets are committed. ``stop_on=()``: no signal does.
+        """
+        asked = asyncio.Event()
+        with StopSignals(stop_on, asked.set):
+            await self.start()
+            try:
+                ends = [asyncio.ensure_future(end) for end in (asked.wait(), self.wait_stopped())]
+                try:
+                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for end in ends:
+                        end.cancel()
+            finally:
+                await self.stop()
 
     async def wait_stopped(self) -> None:
         """Return once ``stop`` was called."""
         await self._stop_asked.wait()
 
     async def start(self) -> None:
-        """Join the group and begin to consume.
+        """Join the group and begin to consume. A stopped consumer can start again, in another event loop too.
 
         Raises ``SubscriptionIllegal`` when a broker that can be asked refuses a filter.
         """
         if self._running:
             return
-        if self._stopped:
-            raise NotStarted("consumer was stopped", why="it cannot start twice", hint="make a new one")
+        if self._stopping:
+            raise NotStarted("consumer is stopping", hint="start it once stop() has returned")
         if not self._topics:
             raise SubscriptionIllegal(
                 "nothing to consume", why="no topic is subscribed", hint="use @consumer.subscribe(topic)"
             )
+        if self._stopped:
+            self._begin_again()
         self._stop_asked = asyncio.Event()
         self._stop_done = asyncio.Event()
         await self.instance.start()
@@ -351,6 +377,18 @@ class PushConsumer(Lifecycle):
         if any(consumption.call.is_async for consumption in self._topics.values()):
             self._loop_watch.start()
 
+    def _begin_again(self) -> None:
+        """Forget the run before: its modes, pulls and offsets, but no subscription."""
+        self._topics.pop(self._policy.retry_topic, None)
+        self._make_parts()
+        for consumption in self._topics.values():
+            consumption.mode = self._ordered if consumption.ordered else self._concurrent
+        for stream in self._streams:
+            stream.reopen()
+        self._threads = None
+        self._tasks = TaskSet(self.instance.supervisor)
+        self._stopped = False
+
     async def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
         """Stop pulling, let running handlers finish (at most ``timeout_ms``), commit, leave the group.
 
@@ -361,11 +399,12 @@ class PushConsumer(Lifecycle):
                 await self._stop_done.wait()
             return
         self._running = False
-        self._stopped = True
+        self._stopping = self._stopped = True
         self._stop_asked.set()
         try:
             await self._close(timeout_ms / 1000)
         finally:
+            self._stopping = False
             self._stop_done.set()
 
     async def _close(self, timeout_s: float) -> None:

@@ -31,6 +31,8 @@ REBALANCE_RETRY_MS = 1_000
 REBALANCE_GAP_MS = 50
 """Ours: the least time between two rounds: otherwise a hundred consumers that join at once would make each member run a
 hundred rounds."""
+MISSING_REPORTS_S = (0, 10, 30, 60)
+"""When a topic that cannot be consumed is reported, in s since it was first missed."""
 RETRY_TOPIC_ROUNDS = 10
 """Rounds after which a missing route of a retry topic is retried a second later; a broker may never create it."""
 REVOKED_WAIT_MS = 1_000
@@ -86,6 +88,8 @@ class RebalanceService:
         self._shared_out: dict[str, int] = {}
         self._known = False
         self._rounds = 0
+        self._missing: dict[str, tuple[int, int]] = {}
+        """Topics without a route: since when (monotonic ns), and how often that was reported."""
         self._lock = asyncio.Lock()
         """Held while queues are taken and given up: by rounds, and by resets of an administrator."""
         self.changed = asyncio.Event()
@@ -152,8 +156,24 @@ class RebalanceService:
                 timeout_ms = self._instance.options.api_timeout_ms
                 routes[topic] = await self._instance.route(topic, timeout_ms=timeout_ms)
             except PocketMQError as error:
-                self._instance.log.info("topic_not_consumed_yet", topic=topic, error=str(error))
+                self._report_missing(topic, error)
+            else:
+                self._missing.pop(topic, None)
         return routes
+
+    def _report_missing(self, topic: str, error: PocketMQError) -> None:
+        """Log a topic without a route: a warning at once, then after 10, 30 and 60 s, and each minute from there."""
+        log = self._instance.log
+        if is_retry_topic(topic):  # the broker creates it with the first heartbeat, or never
+            log.info("topic_not_consumed_yet", topic=topic, error=str(error))
+            return
+        now_ns = self._instance.clock.monotonic_ns()
+        since_ns, reports = self._missing.setdefault(topic, (now_ns, 0))
+        waited_s = (now_ns - since_ns) // 1_000_000_000
+        due_s = MISSING_REPORTS_S[reports] if reports < len(MISSING_REPORTS_S) else 60 * (reports - 2)
+        if waited_s >= due_s:
+            self._missing[topic] = since_ns, reports + 1
+            log.warning("topic_not_consumed_yet", topic=topic, waited_s=waited_s, error=str(error))
 
     async def _rebalance_topic(self, topic: str, route: TopicRoute, known: dict[str, list[str]]) -> bool:
         """Give up and take queues of one topic; return False to try again soon."""

@@ -88,6 +88,7 @@ class TraceDispatcher:
     async def start(self) -> None:
         """Start the internal producer."""
         self._is_stopping = False
+        self._wake_up, self._room = asyncio.Event(), asyncio.Event()  # of this event loop
         await self._producer.start()
         self._task = self._producer.instance.supervisor.keep(self._run, "pocketmq-trace")
 

@@ -270,8 +270,64 @@ async def test_run_ends_with_stop_and_with_cancellation(
             with pytest.raises(asyncio.CancelledError):
                 await running
         assert consumer.assigned == []
-        with pytest.raises(NotStarted, match="cannot start twice"):
-            await consumer.start()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_stopped_consumer_starts_again_in_another_loop(
+    broker: PocketBroker, topic: str, group: str, ordered: bool
+) -> None:
+    """As the tests of an application do, whose module has the consumer: handlers, plain or not, and streams go on."""
+    got: list[Any] = []
+    consumer = consumer_of(broker, group + "c", enable_message_trace=True)
+    streamed = consumer.messages(topic + "s")
+
+    @consumer.subscribe(topic, ordered=ordered)
+    async def handle(message: ReceivedMessage) -> None:
+        got.append(message.body)
+
+    consumer.subscribe(topic + "p")(lambda message: got.append(message.body))
+
+    async def live(number: int) -> None:
+        async with consumer, Producer(group=group, namesrv=broker.namesrv) as producer:
+            for name in (topic, topic + "p", topic + "s"):
+                await producer.send(Message(name, b"%d" % number))
+            await until(lambda: len(got) == 2)
+            assert (await anext(streamed)).body == b"%d" % number
+            streamed.ack(streamed._last)  # type: ignore[arg-type]
+        assert got == [b"%d" % number] * 2  # what was committed does not come again
+        assert not consumer.running
+        got.clear()
+
+    for number in range(3):
+        asyncio.run(live(number))
+
+
+async def test_subscriptions_can_be_added_between_two_runs(
+    broker: PocketBroker, producer: Producer, topic: str, group: str
+) -> None:
+    """A start while the stop waits for a handler is refused, and says when it is not."""
+    await fill(producer, topic, 1)
+    begun, release = asyncio.Event(), asyncio.Event()
+    got: list[Any] = []
+    consumer = consumer_of(broker, group + "c")
+
+    @consumer.subscribe(topic)
+    async def handle(message: ReceivedMessage) -> None:
+        begun.set()
+        await release.wait()
+
+    await consumer.start()
+    await begun.wait()
+    stopping = asyncio.create_task(consumer.stop())
+    await asyncio.sleep(0)
+    with pytest.raises(NotStarted, match="once stop"):
+        await consumer.start()
+    release.set()
+    await stopping
+    consumer.subscribe(topic + "b")(got.append)
+    async with consumer:
+        await fill(producer, topic + "b", 1)
+        await until(lambda: got)
 
 
 async def test_a_topic_that_comes_later_is_consumed(
