@@ -48,14 +48,19 @@ class NoNameServer(ClientError):
 
     code = NO_NAME_SERVER_EXCEPTION
     retriable = True
+    final = False
     default_cause = Cause.CONNECTION
 
 
 class NoRoute(ClientError):
-    """The name server knows no broker that takes or serves the topic."""
+    """The name server knows no broker that takes or serves the topic.
+
+    ``final``: a registered broker refuses it, so that a send need not wait; else a broker may be starting.
+    """
 
     code = NOT_FOUND_TOPIC_EXCEPTION
     retriable = True
+    final = False
     default_cause = Cause.NO_ROUTE
 
 

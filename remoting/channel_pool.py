@@ -16,7 +16,8 @@ from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
 
 BACKOFF_MS_MIN = 20
-BACKOFF_MS_MAX = 2_000
+BACKOFF_MS_MAX = 250
+"""A send that waits for a broker's restart must notice its end; a refused connect costs little."""
 ADDRESSES_MAX = 4_096
 
 
@@ -36,8 +37,8 @@ class ChannelPool:
 
     A channel from the pool is open and has had its answer to hello, so its ``announcement`` is final. A lost channel is
     replaced by the next ``get``. After a failed connect further ``get`` calls fail at once, with ``retry_after_ms``,
-    until a jittered delay has passed (20 ms, doubling up to 2 s; 20 ms after a connect that timed out): a caller with
-    other addresses tries those first.
+    until a jittered delay has passed (20 ms, doubling up to 250 ms; 20 ms after a connect that timed out): a caller
+    with other addresses tries those first.
     """
 
     def __init__(

@@ -155,10 +155,14 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
         failed.append(error)
         stop.set()
 
+    log, began_s = logs.logger("broker" if shape.broker else "namesrv"), loop.time()
     async with _started(shape, settings, logs, on_failed) as ready:
         sys.stdout.write(f"{ready}\n")  # one write: print() makes two on unbuffered output
         sys.stdout.flush()
+        log.info("serving", took_ms=round((loop.time() - began_s) * 1000))
         await stop.wait()
+        began_s = loop.time()
+    log.info("stopped", took_ms=round((loop.time() - began_s) * 1000))
     if failed:
         with _start_errors():
             raise failed[0]

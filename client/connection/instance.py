@@ -16,6 +16,7 @@ from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.connection.refusal_facts import refusal_facts
 from pocketmq.client.connection.rocketmq_limits import RocketMQLimits
 from pocketmq.client.connection.route import BrokerAddresses, RouteTable, TopicRoute, route_from_data
+from pocketmq.client.connection.route_wait import no_route, wait_for_route
 from pocketmq.client.errors import BrokerNotExist, ForkedClient, NoRoute, NotStarted, answer_error
 from pocketmq.client.log import StandardLog
 from pocketmq.common.clock import Clock, SystemClock
@@ -23,7 +24,7 @@ from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import UniqueIdGenerator
 from pocketmq.common.runner import Supervisor
-from pocketmq.common.topics import AUTO_CREATE_TOPIC
+from pocketmq.common.topics import AUTO_CREATE_TOPIC, Perm
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Request, Response, encode_response
@@ -270,6 +271,17 @@ class ClientInstance:
         route: TopicRoute = await self._wait(self._fetch(topic, for_send), timeout_ms, f"route of {topic}", NoRoute)
         return route
 
+    async def route_for_send(self, topic: str, *, timeout_ms: float, waited_ms: float = 0) -> TopicRoute:
+        """Return the topic's route for a send, as ``route``; wait for name server and broker within ``timeout_ms``.
+
+        ``waited_ms``: what the caller has waited before, for the error's text.
+        """
+        self.check_process()
+        cached = self.routes.get(topic)
+        if cached is not None and cached.write_queues:
+            return cached
+        return await wait_for_route(topic, lambda after_ms: self._fetch(topic, True, after_ms), timeout_ms, waited_ms)
+
     def invalidate_route(self, topic: str) -> None:
         """Fetch a topic's route again, in the background: one of its brokers did not answer.
 
@@ -286,39 +298,42 @@ class ClientInstance:
             if named and self.routes.is_older(topic, INVALIDATE_GAP_MS, self.clock.monotonic_ns()):
                 self._fetch(topic, False)
 
-    def _fetch(self, topic: str, for_send: bool) -> "asyncio.Task[TopicRoute]":
-        key = f"{topic}\x00{for_send}"
+    def _fetch(self, topic: str, for_send: bool, after_ms: int = 0) -> "asyncio.Task[TopicRoute]":
+        """Return the task that fetches a route, after a pause; callers that come meanwhile share it."""
+        key = f"{topic}\x00{for_send}{bool(after_ms)}"
         task = self._fetching.get(key)
         if task is None:
-            task = self._tasks.spawn(self._fetch_route(topic, for_send), f"pocketmq-route-{topic}")
+            task = self._tasks.spawn(self._fetch_route(topic, for_send, after_ms), f"pocketmq-route-{topic}")
             self._fetching[key] = task
             task.add_done_callback(retrieve_exception)
             fetching = self._fetching
             task.add_done_callback(lambda _: fetching.pop(key, None))
         return task
 
-    async def _fetch_route(self, topic: str, for_send: bool) -> TopicRoute:
+    async def _fetch_route(self, topic: str, for_send: bool, after_ms: int) -> TopicRoute:
+        if after_ms:
+            await asyncio.sleep(after_ms / 1000)
         timeout_ms = self.options.api_timeout_ms
         try:
-            route = route_from_data(topic, await self.name_servers.route(topic, timeout_ms=timeout_ms))
+            data = await self.name_servers.route(topic, timeout_ms=timeout_ms)
+            route = route_from_data(topic, data)
         except NoRoute:
             if not for_send:
                 raise
             try:
                 data = await self.name_servers.route(AUTO_CREATE_TOPIC, timeout_ms=timeout_ms)
             except NoRoute as error:
-                raise NoRoute(
-                    f"No route info of this topic: {topic}",
-                    why="it does not exist, and no broker creates topics by itself",
-                    hint="create the topic first",
-                ) from error
+                registered = await self.name_servers.has_brokers(timeout_ms=timeout_ms)
+                raise no_route(topic, registered, self._addresses) from error
             route = route_from_data(topic, data, borrowed=True)
         if for_send and not route.write_queues:
-            raise NoRoute(
+            refusal = NoRoute(
                 f"No route info of this topic: {topic}",
                 why="no broker with a master takes writes for it",
-                hint="check its permission",
+                hint="check its permission, and that its master is running",
             )
+            refusal.final = not any(queue.perm & Perm.WRITE for queue in data.queue_datas)
+            raise refusal
         if self.routes.put(route, self.clock.monotonic_ns()):
             if route.left_out:
                 self.log.warning("route_cut", topic=topic, why=route.left_out)

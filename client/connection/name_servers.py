@@ -13,7 +13,7 @@ from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import decode_body
-from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader, TopicRouteData
+from pocketmq.remoting.protocol.namesrv import ClusterInfo, GetRouteInfoRequestHeader, TopicRouteData
 from pocketmq.remoting.protocol.spec import Header
 
 ADDRESSES_MAX = 64
@@ -96,6 +96,13 @@ class NameServers:
         async with asyncio.timeout(timeout_ms / 1000):
             channel = await self._pool.get(address)
         return channel.announcement is not None
+
+    async def has_brokers(self, *, timeout_ms: float) -> bool:
+        """Return whether any broker is registered; also where the name server does not say."""
+        response = await self.request(RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=timeout_ms)
+        if response.code != ResponseCode.SUCCESS:
+            return True
+        return bool(decode_body(response.body, ClusterInfo).broker_addr_table)
 
     async def route(self, topic: str, *, timeout_ms: float) -> TopicRouteData:
         """Return the topic's route; raise ``NoRoute`` when the name server has none."""

@@ -117,7 +117,7 @@ class BatchSend:
         self._sections.check_running()
         waits: _Waits = []
         for topic, wait, plain, tags, indexes in groups:
-            route = await self._instance.route(topic, timeout_ms=timeout_ms, for_send=True)
+            route = await self._instance.route_for_send(topic, timeout_ms=timeout_ms)
             keys = [batch[index].sharding_key or "" for index in indexes] if tags is None else None
 
             def fill(section: Section, part: Any, tags: str | None = tags) -> None:
@@ -141,7 +141,7 @@ class BatchSend:
         waits: _Waits = []
         shards = rows.sharding_keys
         for topic, of_topic in by_topic(rows).items():
-            route = await self._instance.route(topic, timeout_ms=timeout_ms, for_send=True)
+            route = await self._instance.route_for_send(topic, timeout_ms=timeout_ms)
             keys = None if shards is None else [shards[index] for index in of_topic.tolist()]
 
             def fill(section: Section, part: Any, topic: str = topic) -> None:

@@ -5,15 +5,19 @@ Lives here: ``Parking``. Behind a waiting send all later ones of its topic wait 
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.client.connection.route import TopicRoute
-from pocketmq.client.errors import NotStarted
+from pocketmq.client.errors import NoNameServer, NoRoute, NotStarted
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.pending_send import PendingSend, Unrouted
 from pocketmq.client.sender.in_flight import InFlight
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
+
+TOGETHER_NS: Final = 20_000_000
+"""Parked sends whose timeouts end this close together fail together."""
 
 
 class Parking:
@@ -90,7 +94,7 @@ class Parking:
     async def _unpark(self, topic: str) -> None:
         """Wait for a topic's route, then let its messages in."""
         try:
-            route = await self._instance.route(topic, timeout_ms=self._timeout_ms, for_send=True)
+            route = await self._route(topic)
             await self._wait_ready(topic, route)
         except (PocketMQError, asyncio.CancelledError) as error:
             refusal = error if isinstance(error, PocketMQError) else not_running()
@@ -101,6 +105,27 @@ class Parking:
             return
         for send in self.waiting.pop(topic, []):
             self._enter(send, route)
+
+    async def _route(self, topic: str) -> TopicRoute:
+        """Return the topic's route; each send waits for it within its own timeout, unless a stage may keep it."""
+        if self._unrouted is not None:
+            return await self._instance.route(topic, timeout_ms=self._timeout_ms, for_send=True)
+        waiting = self.waiting[topic]
+        while True:
+            now_ns = self._clock.monotonic_ns()
+            first = min(waiting, key=_deadline, default=None)
+            timeout_ms = self._timeout_ms if first is None else (first.deadline_ns - now_ns) / 1e6
+            waited_ms = 0.0 if first is None else (now_ns - first.started_ns) / 1e6
+            try:
+                return await self._instance.route_for_send(topic, timeout_ms=timeout_ms, waited_ms=waited_ms)
+            except (NoRoute, NoNameServer) as error:
+                until_ns = 0 if first is None else first.deadline_ns + TOGETHER_NS
+                late = [send for send in waiting if send.deadline_ns <= until_ns]
+                if error.final or len(late) == len(waiting):
+                    raise
+                waiting[:] = [send for send in waiting if send.deadline_ns > until_ns]
+                for send in late:
+                    self._fail(send, error, early=True)
 
     async def _wait_ready(self, topic: str, route: TopicRoute) -> None:
         """Let waiting sends in, in order, until all the rest are ready."""
@@ -124,6 +149,10 @@ class Parking:
         except PocketMQError as refused:
             if send.future is not None and not send.future.done():
                 send.future.set_exception(refused)
+
+
+def _deadline(send: PendingSend) -> int:
+    return send.deadline_ns
 
 
 def not_running() -> NotStarted:

@@ -132,7 +132,7 @@ class Requests:
         The broker of a connection opened by another user of the instance does not know this producer yet. Brokers
         without a connection are connected in the background: one that is dead must not hold up a request to another.
         """
-        route = await self._instance.route(topic, timeout_ms=timeout_ms, for_send=True)
+        route = await self._instance.route_for_send(topic, timeout_ms=timeout_ms)
         unknown: list[BrokerConnection] = []
         for broker in route.brokers.values():
             connection = self._instance.open_connection(broker.broker_name)

@@ -17,7 +17,7 @@ from pocketmq.client.sender.retry_budget import Room
 from pocketmq.client.sender.retry_gate import RetryGate
 from pocketmq.client.sender.section import Section
 from pocketmq.common.clock import Clock
-from pocketmq.common.errors import Stored
+from pocketmq.common.errors import Cause, Stored
 
 OVERTAKEN = "it was overtaken: a later message for its queue has been sent meanwhile"
 NOT_SURE = "its queue was chosen, and the broker did not say that nothing was stored: a retry could break the order"
@@ -53,14 +53,14 @@ class AttemptPlan:
 
     def until_ns(self, section: Section, now_ns: int) -> int:
         """Return the time limit of the attempt that starts now."""
-        may_move = section.may_move and len(section.attempts) + 1 < section.attempts_max and self._others(section)
+        may_move = section.may_move and len(section.attempts) + 1 < section.attempts_max and self.others(section)
         if not may_move and self.policy.attempt_timeout_ms is None:
             return section.deadline_ns
         left_ms = section.left_ms(now_ns)
         limit_ms = self.policy.attempt_ms(left_ms, may_move)
         return section.deadline_ns if limit_ms >= left_ms else now_ns + int(limit_ms * 1_000_000)
 
-    def _others(self, section: Section) -> bool:
+    def others(self, section: Section) -> bool:
         """Return whether the topic has another broker."""
         route = self._routes.get(section.queue.topic)
         if route is None or not route.write_queues:
@@ -145,7 +145,10 @@ class AttemptPlan:
         left_ms = section.left_ms(now_ns)
         if section.may_move and left_ms >= ATTEMPT_MS_MIN and self._is_first_queue_unknown(section):
             return Decision(True)  # beside the attempts that are allowed: the route was wrong, no broker failed
-        decision = self.policy.decide(section.attempts, section.attempts_max, left_ms)
+        attempts_max = section.attempts_max
+        if attempt.cause is Cause.SHUTTING_DOWN and not self.others(section):  # it restarts: waiting helps
+            attempts_max = len(section.attempts) + 1
+        decision = self.policy.decide(section.attempts, attempts_max, left_ms)
         if decision.again and not section.may_move:
             if not self._surely_not_stored(section):
                 return Decision(False, NOT_SURE)
@@ -160,7 +163,7 @@ class AttemptPlan:
             and status is not SendStatus.SEND_OK
             and section.may_move
             and not section.oneway
-            and self._others(section)
+            and self.others(section)
         )
 
     def _note_fault(self, attempt: Attempt, now_ns: int) -> None:

@@ -18,7 +18,7 @@ from pocketmq.client.sender.answers import Answers
 from pocketmq.client.sender.attempt_log import AttemptLog
 from pocketmq.client.sender.attempt_plan import OVERTAKEN, AttemptPlan
 from pocketmq.client.sender.native_send import NativeSend
-from pocketmq.client.sender.retry import Decision, is_queue_unknown, send_failed
+from pocketmq.client.sender.retry import ATTEMPT_MS_MIN, Decision, is_queue_unknown, send_failed
 from pocketmq.client.sender.rocketmq_send import can_batch, rocketmq_request
 from pocketmq.client.sender.section import Frame, Section
 from pocketmq.client.sender.send_windows import SendWindows, WindowKey
@@ -34,6 +34,8 @@ Rescue = Callable[[Section, Exception, Callable[[Section, list[Receipt] | Except
 _BATCH_REFUSALS = (ResponseCode.MESSAGE_ILLEGAL, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 """Refusals of a batch that we formed which may not hold for its messages: the batch is larger than they are."""
 
+CONNECT_PAUSE_MS = 20
+"""Between two tries to reach the only broker of a section; the connection pool asks for more after several."""
 TOGETHER_NS = 10_000_000
 """Sections travel in one request only if their attempts end no further apart than this."""
 
@@ -177,15 +179,16 @@ class SectionSender:
             try:
                 if section.attempts:
                     left_ms = section.left_ms(placed_ns)
-                    route = await self._instance.route(section.queue.topic, timeout_ms=left_ms, for_send=True)
+                    if self._rescue is None:
+                        route = await self._instance.route_for_send(section.queue.topic, timeout_ms=left_ms)
+                    else:
+                        route = await self._instance.route(section.queue.topic, timeout_ms=left_ms, for_send=True)
                     decision = await self._plan.prepare(section, route)
                     if not decision.again:
                         self._end(section, decision)
                         return
                 phase, placed_ns = "connect", self._clock.monotonic_ns()
-                until_ns = self._plan.until_ns(section, placed_ns)
-                left_ms = (until_ns - placed_ns) / 1e6
-                connection = await self._instance.connection(section.queue.broker_name, timeout_ms=left_ms)
+                connection, until_ns = await self._connect(section)
             except PocketMQError as error:
                 if isinstance(error, BrokerNotExist):
                     phase = "route"
@@ -200,6 +203,27 @@ class SectionSender:
             raise
         except Exception as error:  # a fault of ours must not leave a future waiting
             self.finish(section, error)
+
+    async def _connect(self, section: Section) -> tuple[BrokerConnection, int]:
+        """Return the connection for the next attempt, and the attempt's time limit.
+
+        While no other broker could take the section, wait for its broker within the section's time: what reaches
+        nobody is no attempt. A section that a stage may keep does not wait, and neither does a oneway one.
+        """
+        while True:
+            now_ns = self._clock.monotonic_ns()
+            until_ns = self._plan.until_ns(section, now_ns)
+            left_ms = (until_ns - now_ns) / 1e6
+            try:
+                return await self._instance.connection(section.queue.broker_name, timeout_ms=left_ms), until_ns
+            except (ConnectFailed, BrokerNotExist) as error:
+                left_ms = section.left_ms(self._clock.monotonic_ns())
+                impatient = self._rescue is not None or section.oneway or left_ms < 2 * ATTEMPT_MS_MIN
+                if impatient or (section.may_move and self._plan.others(section)):
+                    raise
+                self._instance.invalidate_route(section.queue.topic)  # its master may be another by now
+                pause_ms = max(error.retry_after_ms, CONNECT_PAUSE_MS)
+                await asyncio.sleep(min(pause_ms, left_ms - ATTEMPT_MS_MIN) / 1000)
 
     def _send_to(self, section: Section, connection: BrokerConnection, until_ns: int) -> None:
         builder = self.native.builder(connection, section.half) if section.plain else None

@@ -143,9 +143,14 @@ QUIET_TABLES: Final = [
     Quiet(
         "client/pull/offsets.py OffsetTable._dirty OffsetTable._offsets; client/pull/pull_wire.py"
         " PullWire._first_commits PullWire._suggested; client/push/rebalance_service.py RebalanceService._shared_out"
-        " RebalanceService.pulls; client/handlers/consumer_statistics.py *; client/handlers/handler_watch.py *;"
+        " RebalanceService.pulls RebalanceService._missing;"
+        " client/handlers/consumer_statistics.py *; client/handlers/handler_watch.py *;"
         " client/handlers/handlers.py *; client/handlers/lock_waits.py *; client/handlers/ordered.py *;"
         " client/handlers/queue_locks.py *; client/handlers/worker_pool.py Worker*",
         "one entry for each queue of the application's routes, or for each of its workers",
+    ),
+    Quiet(
+        "client/push/stop_signals.py _HOLDS _Hold._before _Hold._stops",
+        "one entry for each signal and running consumer of the process",
     ),
 ]
