@@ -16,6 +16,7 @@ import msgspec
 
 from pocketmq.cli.drawn_table import TimeText, draw_table
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.printable import printable as escaped
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -80,28 +81,28 @@ def print_progress(progress: object) -> None:
 def print_error(error: PocketMQError) -> None:
     """Print what happened, why and what to do, on standard error."""
     if not sys.stderr.isatty():
-        print(f"error: {printable(str(error), keep=_KEPT)}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return
     from rich.console import Console
     from rich.text import Text
 
-    text = Text.assemble(("error: ", "bold red"), (printable(error.what, keep=_KEPT), "bold"))
+    text = Text.assemble(("error: ", "bold red"), (escaped(error.what, keep=_KEPT), "bold"))
     if error.why:
-        text.append(f"\n  why   {printable(error.why, keep=_KEPT)}")
+        text.append(f"\n  why   {escaped(error.why, keep=_KEPT)}")
     if error.hint:
-        text.append(f"\n  hint  {printable(error.hint, keep=_KEPT)}", "cyan")
+        text.append(f"\n  hint  {escaped(error.hint, keep=_KEPT)}", "cyan")
     Console(stderr=True, highlight=False).print(text, soft_wrap=True)
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Return text without control characters: a message must not move the cursor of a terminal."""
+    """Return text with a mark in the place of each control character, so that a table keeps its columns."""
     return "".join(char if char.isprintable() or char in keep else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
 def _clean(value: object) -> object:
     if value is None or isinstance(value, int | float | TimeText):
         return value
-    return str(value)
+    return printable(str(value))
 
 
 def _plain(value: object) -> str:

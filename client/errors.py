@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pocketmq.common.errors import Cause, PocketMQError, Stored
+from pocketmq.common.printable import printable
 from pocketmq.remoting.errors import RemotingTooMuchRequestError
 
 CONNECT_BROKER_EXCEPTION = 10001  # RocketMQ ClientErrorCode.java
@@ -235,7 +236,7 @@ class SendFailed(ClientError):
         lines += [f"  {number}. {attempt}" for number, attempt in enumerate(self.attempts, 1)]
         if self.hint:
             lines.append(f"  ({self.hint})")
-        return "\n".join(lines)
+        return printable("\n".join(lines), keep="\n\t")
 
 
 class SendTimeout(SendFailed, RemotingTooMuchRequestError):

@@ -6,6 +6,8 @@ Lives here: the adapter. Nothing is configured: without a handler Python prints 
 import logging
 from typing import Any
 
+from pocketmq.common.printable import printable
+
 LOGGER_NAME = "pocketmq.client"
 
 
@@ -32,5 +34,5 @@ class StandardLog:
     def _write(self, level: int, event: str, fields: dict[str, Any]) -> None:
         if self._logger.isEnabledFor(level):
             exc_info = fields.pop("exc_info", None)
-            data = " ".join(f"{name}={value}" for name, value in fields.items())
+            data = printable(" ".join(f"{name}={value}" for name, value in fields.items()))
             self._logger.log(level, "%s %s", event, data, exc_info=exc_info)

@@ -9,6 +9,8 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from pocketmq.common.printable import printable
+
 
 class Stored(enum.Enum):
     """Whether the message behind an error is in the log of the broker that answered."""
@@ -83,7 +85,7 @@ class PocketMQError(Exception):
             text += f": {self.why}"
         if self.hint:
             text += f" ({self.hint})"
-        return text
+        return printable(text, keep="\n\t")  # parts of it come from peers, and it goes to terminals
 
 
 class ConfigError(PocketMQError):

@@ -17,6 +17,7 @@ import msgspec
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import LEVELS, BoundLog
+from pocketmq.common.printable import printable
 from pocketmq.common.runner import Runner, ThreadRunner
 
 VALUE_CHARACTERS_MAX: Final = 4096
@@ -319,14 +320,9 @@ def _bounded(event: Mapping[str, Any]) -> tuple[EventDict, int]:
                 text = f"<{type(value).__name__}: {type(error).__name__} in its repr>"
         if len(text) > VALUE_CHARACTERS_MAX:
             text = f"{text[:VALUE_CHARACTERS_MAX]}… ({len(text)} characters)"
-        line[key] = text if text.isprintable() else _escaped(text, keep="\n\t" if key == "exception" else "")
+        line[key] = printable(text, keep="\n\t" if key == "exception" else "")
         size_bytes += 100 + len(text)
     return line, size_bytes
-
-
-def _escaped(text: str, keep: str) -> str:
-    """Escape unprintable characters, so that a peer's text cannot forge a line or move a terminal's cursor."""
-    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
 
 
 def _timestamp_text(timestamp_ms: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.output import print_json, print_rows, print_table, time_text
+from pocketmq.cli.output import print_json, print_progress, print_rows, print_table, time_text
 from pocketmq.cli.run import build_group, confirm, run_admin
 from pocketmq.common.errors import ConfigError
 
@@ -35,7 +35,7 @@ def list_topics(
 
     async def body(admin: "Admin") -> None:
         from pocketmq.client.errors import NoRoute
-        from pocketmq.common.topics import is_system_topic, perm_string
+        from pocketmq.common.topics import TopicIllegal, is_system_topic, perm_string
 
         rows = []
         clusters = (await admin.cluster_info()).cluster_addr_table
@@ -46,6 +46,9 @@ def list_topics(
             try:
                 found = await admin.describe_topic(topic)
             except NoRoute:  # deleted meanwhile
+                continue
+            except TopicIllegal as error:  # a broker may have registered what no request can name
+                print_progress(f"left out: {error}")
                 continue
             queues = len(found.route.read_queues)
             perms = "/".join(sorted({perm_string(perm) for perm in found.perms.values()}))

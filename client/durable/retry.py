@@ -90,10 +90,12 @@ class DurableRetry(SendStage):
     # -- life --------------------------------------------------------------------------------------------------
 
     def attach(self, port: SendPort) -> None:
-        """Become the retry of the producer behind ``port``. Raises ``ConfigError`` for a bad store."""
-        if self._running:
+        """Become the retry of the producer behind ``port``, for good.
+
+        Raises ``ConfigError`` for a bad store, and for a second producer: each would resend the messages of the other.
+        """
+        if self._port is not None:
             raise ConfigError("durable retry refused", why="another producer uses it", hint="give each one of its own")
-        self._port = port
         options = self.options
         if isinstance(self._given, str):
             store_options = StoreOptions(
@@ -102,6 +104,7 @@ class DurableRetry(SendStage):
             self._store = open_url(self._given, store_options, port.clock)
         else:
             self._store = self._given
+        self._port = port
         self._keyed = KeyedSends(port, self._keep_keyed, self.wants) if options.order_by_key else None
 
     # -- figures -----------------------------------------------------------------------------------------------

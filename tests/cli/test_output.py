@@ -34,8 +34,15 @@ def test_what_a_peer_sends_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -
     print_error(PocketMQError("a\x1b[2J", why="b\x07\nc", hint="d\x9b1m"))
     print_table(("topic",), [("e\x1b[2J",)])
     out, err = capsys.readouterr()
-    assert err == "error: a\ufffd[2J: b\ufffd\nc (d\ufffd1m)\n"
+    assert err == "error: a\\x1b[2J: b\\x07\nc (d\\x9b1m)\n"
     assert out == "topic\ne\ufffd[2J\n"
+
+
+def test_a_drawn_table_is_clean_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_table(("topic",), [("e\x1b[2J",)])
+    assert "e\ufffd[2J" in capsys.readouterr().out
 
 
 def test_a_bar_in_a_pipe_is_silent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -532,3 +532,11 @@ def test_the_former_name_of_resend_now_works_with_a_warning() -> None:
     """Programs that call it get the same result, and a warning with the new name."""
     with pytest.warns(DeprecationWarning, match="resend_now"):
         DurableRetry("memory:").hurry()
+
+
+def test_one_durable_retry_belongs_to_one_producer() -> None:
+    """A second one is refused when it is made: each would keep and resend the messages of the other."""
+    retry = DurableRetry(MemoryStore())
+    Producer("one", namesrv="127.0.0.1:1", durable_retry=retry)
+    with pytest.raises(ConfigError, match="another producer uses it"):
+        Producer("two", namesrv="127.0.0.1:1", durable_retry=retry)
