@@ -23,7 +23,14 @@ from tests.attack.strangers import Ports
 
 START_S: Final = 60.0
 SAMPLE_S: Final = 0.1
-BAD_EVENTS: Final = ("task_failed", "internal_error", "worker_crashed", "crash")
+BAD_EVENTS: Final = (
+    "task_failed",
+    "processor_failed",
+    "answer_failed",
+    "settle_failed",
+    "request_handler_failed",
+    "worker_hangs",
+)
 PROGRAM: Final = "import sys; from tests.attack.strangers import main; main(sys.argv[1:])"
 
 
