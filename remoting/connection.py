@@ -6,15 +6,12 @@ Lives here: ``Connection``: frames in, typed requests to the handler, answers ou
 import asyncio
 import socket
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import msgspec
 
 from pocketmq.common.addresses import address_text
-from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError, Stored
-from pocketmq.common.events import EventLog
-from pocketmq.common.histogram import SampledHistogram
 from pocketmq.common.record import HOST_V4_BYTES
 from pocketmq.remoting.codec import (
     Body,
@@ -27,6 +24,7 @@ from pocketmq.remoting.codec import (
     with_extra,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.connection_owner import ConnectionOwner
 from pocketmq.remoting.direct_writer import DirectWriter
 from pocketmq.remoting.errors import (
     ConnectionLost,
@@ -35,14 +33,11 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     WrongDirection,
 )
-from pocketmq.remoting.frame import HEADER_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder
-from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.frame import HEADER_BYTES_MAX, JSON, MSGPACK, NARROW_BYTES, Buffer, Frame, FrameDecoder
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import Pending, PendingTable, Waiting
-from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.spec import Header
-from pocketmq.remoting.refused_requests import RefusedRequests
-from pocketmq.remoting.server_config import ServerConfig
+from pocketmq.remoting.turns import FRAMES_AT_ONCE, Backlog
 
 ANNOUNCEMENT_FIELD = "_pmq"
 """Ext field of a client's first request (``"1"``) and of the answer to it (the ``Announcement`` as JSON)."""
@@ -52,66 +47,15 @@ _PAUSED_BY_WRITES = 1
 _PAUSED_BY_BUDGET = 2
 _PAUSED_BY_STOP = 4
 _PAUSED_BY_TURN = 8
-_TURN_FRAMES = 64
-"""More frames than this in one read end a connection's turn, and its next reads are narrow: uvloop would read up to 32
-times in a row, and small frames take longer to serve than to read, so a few flooding peers would keep all others
-waiting."""
-
-
-class RequestHandler(Protocol):
-    """Serves a server's requests. All calls come in the loop's thread and must not block."""
-
-    def on_request(self, connection: "Connection", request: Request) -> None:
-        """Take one request; answer it now or later with ``connection.respond``. A oneway request is not answered."""
-        ...
-
-    def on_open(self, connection: "Connection") -> None:
-        """Note a new connection."""
-        ...
-
-    def on_close(self, connection: "Connection", reason: str) -> None:
-        """Note that a connection is closed; it takes no more answers."""
-        ...
+SMALL_FRAMES = 64
+"""A peer that sends more frames than this in one read is read in small pieces: serving takes longer than reading."""
+SMALL_FRAME_BYTES = 1024
+"""A peer whose frames are longer on average is read in large pieces."""
 
 
 CROWDED_FRAME_MS_MAX = 3_000
 """How long a frame may take while half-received frames fill their budget: after RocketMQ's send timeout of 3 s its
 sender has given up, and others wait for the memory."""
-
-
-class ConnectionOwner(Protocol):
-    """The server, as one of its connections sees it."""
-
-    config: ServerConfig
-    handler: RequestHandler
-    clock: Clock
-    log: EventLog
-    loop: asyncio.AbstractEventLoop
-    budget: FrameBudget
-    scratch: memoryview
-    read_times: SampledHistogram | None
-    slow_read_ns: int
-    on_slow_read: "Callable[[Connection, Request, int], None] | None"
-    short_path: "Callable[[Connection, int], int] | None"
-    serves: Callable[[int], bool] | None
-    refused: RefusedRequests | None
-    direct_writers: int
-
-    def opened(self, connection: "Connection") -> bool:
-        """Count the connection; False refuses it."""
-        ...
-
-    def lost(self, connection: "Connection") -> None:
-        """Stop counting the connection."""
-        ...
-
-    def charge_unwritten(self, connection: "Connection", size_bytes: int) -> None:
-        """Note how many bytes of answers wait for the peer; above the common limit close the connection with most."""
-        ...
-
-    def announce(self, connection: "Connection") -> Announcement:
-        """Return what this server announces."""
-        ...
 
 
 def host_bytes(address: Any) -> bytes:
@@ -150,6 +94,8 @@ class Connection(asyncio.BufferedProtocol):
             frame_bytes_max=owner.config.frame_bytes_max,
             header_bytes_max=HEADER_BYTES_MAX,
         )
+        self._decoder.narrow(True)
+        self._narrow = True  # until a read shows frames that are not small
         # asyncio calls the decoder itself: one call less for each read
         self.get_buffer = self._decoder.get_buffer  # type: ignore[assignment,method-assign]
         self._transport: asyncio.Transport | None = None
@@ -157,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pending: PendingTable | None = None
         self._read_times = owner.read_times
         self._half_began_ns = 0  # when the first byte of the present half-frame arrived
+        self._backlog: Backlog | None = None  # frames that wait for a turn; the connection is not read until then
         self._late_ns = 0  # how long the present frame took to arrive, if that was slow
         self._paused = 0
         self._announce_opaque = -1
@@ -241,6 +188,8 @@ class Connection(asyncio.BufferedProtocol):
                 taken = short_path(self, nbytes)
                 if taken:
                     self.touched = True
+                    if nbytes == NARROW_BYTES and self._narrow:
+                        self._widen()
                     if taken == nbytes:
                         return
                     nbytes = decoder.skip(taken, nbytes)
@@ -260,26 +209,58 @@ class Connection(asyncio.BufferedProtocol):
             self._half_began_ns = begin_ns if decoder.half else 0
             if begin_ns - first_ns > self._owner.slow_read_ns:
                 self._late_ns = begin_ns - first_ns
-            for frame in frames:
-                if self.closed:
-                    return
-                self._take(frame, frame_began_ns)
-                frame_began_ns = begin_ns
+            if len(frames) > FRAMES_AT_ONCE:
+                self._postpone(frames, frame_began_ns, begin_ns)
+            else:
+                for frame in frames:
+                    if self.closed:
+                        return
+                    self._take(frame, frame_began_ns)
+                    frame_began_ns = begin_ns
             if self._read_times is not None:
                 now_ns = self._clock.monotonic_ns()
                 self._read_times.sample_ns(now_ns, now_ns - first_ns, 1)
                 if len(frames) > 1:
                     self._read_times.sample_ns(now_ns, now_ns - begin_ns, len(frames) - 1)
-            if len(frames) > _TURN_FRAMES:
-                decoder.narrow(True)
-                self._pause(_PAUSED_BY_TURN)
-                self._owner.loop.call_soon(self._resume, _PAUSED_BY_TURN)
-            elif len(frames) <= _TURN_FRAMES // 4:
-                decoder.narrow(False)
         elif not self._half_began_ns:
             self._half_began_ns = begin_ns
-        if decoder.error is not None and not self.closed:
+        if nbytes == NARROW_BYTES and self._narrow and len(frames) <= NARROW_BYTES // SMALL_FRAME_BYTES:
+            self._widen()
+        if decoder.error is not None and not self.closed and self._backlog is None:
             self._refuse(decoder.error)
+
+    def _widen(self) -> None:
+        self._narrow = False
+        self._decoder.narrow(False)
+
+    def _postpone(self, frames: list[Frame], first_ns: int, rest_ns: int) -> None:
+        """Serve these frames in turns, and read on when they are served."""
+        if not self._narrow and len(frames) > SMALL_FRAMES:
+            self._narrow = True
+            self._decoder.narrow(True)
+        self._backlog = Backlog(frames, first_ns, rest_ns)
+        self._pause(_PAUSED_BY_TURN)
+        self._owner.turns.join(self)
+
+    def serve_turn(self, frames_max: int) -> bool:
+        """Serve up to so many frames of the backlog; return whether some are left and may be served: ``resume_writing``
+        joins the turns again."""
+        backlog = self._backlog
+        if backlog is None:
+            return False
+        for frame, began_ns in backlog.take(frames_max):
+            self._take(frame, began_ns)
+            if self.closed:
+                self._backlog = None
+                return False
+        if backlog:
+            return not self.over_high_water
+        self._backlog = None
+        if self._decoder.error is not None:
+            self._refuse(self._decoder.error)
+        else:
+            self._resume(_PAUSED_BY_TURN)
+        return False
 
     def pause_writing(self) -> None:
         """Stop reading: the peer does not take its answers."""
@@ -291,6 +272,8 @@ class Connection(asyncio.BufferedProtocol):
         """Resume reading."""
         self.over_high_water = False
         self._resume(_PAUSED_BY_WRITES)
+        if self._backlog is not None:
+            self._owner.turns.join(self)
 
     # ---- requests in -----------------------------------------------------------------------------------------------
 
@@ -555,6 +538,10 @@ class Connection(asyncio.BufferedProtocol):
     def close_for_unwritten(self) -> None:
         """Close: this is the largest backlog, and there are too many."""
         self._expel("answers_not_read", f"{self.charged_unwritten_bytes} bytes wait for the peer, and memory is full")
+
+    def close_for_error(self, error: Exception) -> None:
+        """Close: serving one of its requests failed outside the handler."""
+        self._expel("serving_failed", repr(error))
 
     def stop_reading(self) -> None:
         """Read no further request; the server is stopping."""

@@ -20,13 +20,15 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
 from pocketmq.remoting.codec import Request
-from pocketmq.remoting.connection import Connection, RequestHandler
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.connection_owner import RequestHandler
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server_config import ServerConfig
+from pocketmq.remoting.turns import Turns
 
 SILENT_NS: Final = 2_000_000_000
 """Age at which a connection without a request gives way to a new one, where there are too many."""
@@ -102,6 +104,7 @@ class RemotingServer:
         """When a connection was last refused because ``connections_max`` was reached, monotonic; 0: never."""
         self._refused_host = ""
         self.loop: asyncio.AbstractEventLoop
+        self.turns: Turns
         self._refused_logged = 0
         self._listeners: list[asyncio.Server] = []
         self._expire_timer: asyncio.TimerHandle | None = None
@@ -113,6 +116,7 @@ class RemotingServer:
         """Listen; port 0 takes a free one. Raise ``AddressInUse`` or ``BindFailed``."""
         assert not self._listeners
         self.loop = asyncio.get_running_loop()
+        self.turns = Turns(self.loop, self.clock.monotonic_ns)
         self._stopping = False
         self.port = await self._listen(host, port)
         self._arm()

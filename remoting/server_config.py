@@ -37,7 +37,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A connection that was above the high-water mark is read again below this one."""
     write_hard_limit_bytes: int = 64 * 1024 * 1024
     """A connection with more unread answers is closed."""
-    unwritten_bytes_max: int = 256 * 1024 * 1024
+    unwritten_bytes_max: int = 128 * 1024 * 1024
     """Unread answers of all connections together; above it the one with most of them is closed."""
     write_blocked_ms_max: int = 30_000
     """A connection that stays above its high-water mark for longer is closed."""

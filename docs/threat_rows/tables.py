@@ -227,9 +227,18 @@ TABLES: Final = [
     Row(
         "remoting/output.py Output._buffers",
         "answers that nobody reads",
-        "4 MiB stop the reading, 64 MiB close it, 256 MiB of all together close the one with most",
+        "4 MiB stop the reading, 64 MiB close it, 128 MiB of all together close the one with most",
         "tests/remoting/test_unread_answers.py::test_too_many_unread_answers_close_the_connection_with_most"
         " tests/remoting/test_unread_answers.py::test_unread_answers_beyond_the_hard_limit_close_the_connection",
+    ),
+    Row(
+        "remoting/turns.py Turns._waiting Backlog._frames",
+        "many small requests with every read, over many connections",
+        "one read of 16 KiB a connection, which is not read again before its backlog is served or while its answers are"
+        " unread; all backlogs together take 5 ms of a turn of the loop",
+        "tests/remoting/test_turns.py::test_flooding_peers_are_served_in_turn"
+        " tests/remoting/test_turns.py::test_a_peer_that_does_not_read_waits_with_its_backlog"
+        " tests/remoting/test_turns.py::test_reads_widen_for_long_frames_and_narrow_for_small_ones",
     ),
     Row(
         "remoting/pending.py PendingTable.entries; remoting/channel.py ClientChannel._drained",

@@ -29,7 +29,7 @@ def held(verdict: Verdict) -> None:
     assert verdict.outside == [], verdict
 
 
-@pytest.mark.parametrize("name", [name for name in STRANGERS if name != "silent_readers"])
+@pytest.mark.parametrize("name", STRANGERS)
 async def test_a_stranger_keeps_nobody_waiting(name: str, tmp_path: Path) -> None:
     """The bystander's sends succeed, nothing dies, nothing is written elsewhere, and the stop is quick."""
     held(await Site(tmp_path).attacked([name], SECONDS, seed=7))
