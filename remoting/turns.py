@@ -11,11 +11,9 @@ Lives here: ``Backlog``, the frames of one connection, and ``Turns``, the order 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from pocketmq.remoting.connection import Connection
-    from pocketmq.remoting.frame import Frame
+from pocketmq.remoting.frame import Frame
 
 FRAMES_AT_ONCE: Final = 8
 """So many frames of one read are served as they come."""
@@ -30,7 +28,7 @@ class Backlog:
 
     __slots__ = ("_began_ns", "_frames", "_rest_ns", "_served")
 
-    def __init__(self, frames: "list[Frame]", first_ns: int, rest_ns: int) -> None:
+    def __init__(self, frames: list[Frame], first_ns: int, rest_ns: int) -> None:
         """``first_ns``: when the first byte of the first frame arrived; ``rest_ns``: those of the others."""
         self._frames = frames
         self._began_ns = first_ns
@@ -40,13 +38,25 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._frames) - self._served
 
-    def take(self, frames_max: int) -> "Iterator[tuple[Frame, int]]":
+    def take(self, frames_max: int) -> Iterator[tuple[Frame, int]]:
         """Yield up to so many frames, each with the time of its first byte; a frame counts as served when it is
         yielded."""
         for at in range(self._served, min(self._served + frames_max, len(self._frames))):
             began_ns, self._began_ns = self._began_ns, self._rest_ns
             self._served = at + 1
             yield self._frames[at], began_ns
+
+
+class Postponed(Protocol):
+    """A connection with a backlog."""
+
+    def serve_turn(self, frames_max: int) -> bool:
+        """Serve up to so many frames; return whether some are left and may be served."""
+        ...
+
+    def close_for_error(self, error: Exception) -> None:
+        """Close: ``serve_turn`` raised this."""
+        ...
 
 
 class Turns:
@@ -57,12 +67,12 @@ class Turns:
     def __init__(self, loop: asyncio.AbstractEventLoop, monotonic_ns: Callable[[], int]) -> None:
         self._loop = loop
         self._monotonic_ns = monotonic_ns
-        self._waiting: OrderedDict[Connection, None] = OrderedDict()
+        self._waiting: OrderedDict[Postponed, None] = OrderedDict()
         self._armed = False
         self._serving = False
         self._left_ns = 0
 
-    def join(self, connection: "Connection") -> None:
+    def join(self, connection: Postponed) -> None:
         """Serve the backlog of ``connection``: now, if this turn of the loop has time left and no other waits."""
         self._waiting[connection] = None
         if not self._armed:
