@@ -5,7 +5,7 @@ Lives here: the scalar codec of RocketMQ's commit-log record, V1 and V2, IPv4 an
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -110,13 +110,41 @@ def encode_record(
 
     ``properties`` is an encoded string. Raises ``MessageIllegal`` when something does not fit its field.
     """
+    return encode_records(
+        topic,
+        ((flag, body, properties),),
+        queue_id=queue_id,
+        sys_flag=sys_flag,
+        born_timestamp=born_timestamp,
+        born_host=born_host,
+        store_timestamp=store_timestamp,
+        store_host=store_host,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        reconsume_times=reconsume_times,
+        prepared_offset=prepared_offset,
+    )[0]
+
+
+def encode_records(
+    topic: str,
+    items: Iterable[tuple[int, Buffer, bytes]],
+    *,
+    queue_id: int,
+    sys_flag: int = 0,
+    born_timestamp: int = 0,
+    born_host: bytes,
+    store_timestamp: int = 0,
+    store_host: bytes,
+    queue_offset: int = 0,
+    physical_offset: int = 0,
+    reconsume_times: int = 0,
+    prepared_offset: int = 0,
+) -> list[bytes]:
+    """Return the records of messages that differ in flag, body and encoded properties only; see ``encode_record``."""
     topic_bytes = encode_text(topic)
     if len(topic_bytes) > TOPIC_BYTES_V2_MAX:
         raise MessageIllegal("record refused", why=f"topic of {len(topic_bytes)} bytes, more than {TOPIC_BYTES_V2_MAX}")
-    if len(properties) > PROPERTIES_BYTES_MAX:
-        raise MessageIllegal(
-            "record refused", why=f"properties of {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}"
-        )
     sys_flag &= ~HOSTS_V6_MASK
     for host, bit in ((born_host, BORN_HOST_V6_FLAG), (store_host, STORE_HOST_V6_FLAG)):
         if len(host) == HOST_V6_BYTES:
@@ -124,34 +152,44 @@ def encode_record(
         elif len(host) != HOST_V4_BYTES:
             raise MessageIllegal("record refused", why=f"host of {len(host)} bytes, not 8 or 20")
     v2 = len(topic_bytes) > TOPIC_BYTES_V1_MAX
-    size = body_at(sys_flag) + len(body) + (2 if v2 else 1) + len(topic_bytes) + 2 + len(properties)
+    magic = MAGIC_V2 if v2 else MAGIC_V1
+    topic_part = (_U16.pack(len(topic_bytes)) if v2 else len(topic_bytes).to_bytes(1, "big")) + topic_bytes
+    other_bytes = body_at(sys_flag) + len(topic_part) + 2
+    records: list[bytes] = []
     try:
-        return b"".join(
-            (
-                _FIXED.pack(
-                    size,
-                    MAGIC_V2 if v2 else MAGIC_V1,
-                    crc32(body) & CRC_MASK,
-                    queue_id,
-                    flag,
-                    queue_offset,
-                    physical_offset,
-                    sys_flag,
-                    born_timestamp,
-                ),
-                born_host,
-                _I64.pack(store_timestamp),
-                store_host,
-                _AFTER_HOSTS.pack(reconsume_times, prepared_offset, len(body)),
-                body,
-                _U16.pack(len(topic_bytes)) if v2 else len(topic_bytes).to_bytes(1, "big"),
-                topic_bytes,
-                _U16.pack(len(properties)),
-                properties,
+        hosts = born_host + _I64.pack(store_timestamp) + store_host
+        for flag, body, properties in items:
+            if len(properties) > PROPERTIES_BYTES_MAX:
+                raise MessageIllegal(
+                    "record refused", why=f"properties of {len(properties)} bytes, more than {PROPERTIES_BYTES_MAX}"
+                )
+            body_bytes = len(body)
+            records.append(
+                b"".join(
+                    (
+                        _FIXED.pack(
+                            other_bytes + body_bytes + len(properties),
+                            magic,
+                            crc32(body) & CRC_MASK,
+                            queue_id,
+                            flag,
+                            queue_offset,
+                            physical_offset,
+                            sys_flag,
+                            born_timestamp,
+                        ),
+                        hosts,
+                        _AFTER_HOSTS.pack(reconsume_times, prepared_offset, body_bytes),
+                        body,
+                        topic_part,
+                        _U16.pack(len(properties)),
+                        properties,
+                    )
+                )
             )
-        )
     except struct.error as error:
         raise _unfit(error) from error
+    return records
 
 
 def _unfit(error: struct.error) -> MessageIllegal:
