@@ -98,6 +98,7 @@ class MessageStore:
         self.replicas: Replicas | None = None
         """Set by a master's HA service while it runs."""
         self._tell_reads_from_ns = 0
+        self._earliest = -1, -1  # offset and store time of the log's first message
         self._is_open = False
 
     # ---- life
@@ -435,8 +436,16 @@ class MessageStore:
         return -1 if queue is None else store_time(queue, self.log, offset)
 
     def earliest_store_time(self) -> int:
-        """Return when the log's first message was stored, in ms; -1 for an empty log."""
-        return store_time_at(self.log, self.log.min_offset)
+        """Return when the log's first message was stored, in ms; -1 for an empty log.
+
+        Reads the disk once for each first segment.
+        """
+        offset = self.log.min_offset
+        known_offset, time_ms = self._earliest
+        if known_offset != offset or time_ms < 0:
+            time_ms = store_time_at(self.log, offset)
+            self._earliest = offset, time_ms
+        return time_ms
 
     def queues(self) -> list[tuple[str, int, int, int]]:
         """Return (topic, queue id, min offset, max offset) of every queue."""

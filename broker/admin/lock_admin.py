@@ -46,7 +46,7 @@ class LockGone(PocketMQError):
 
 @dataclass(slots=True, eq=False)
 class LockAdmin:
-    """Handlers about queue locks. Admin worker thread, as in RocketMQ."""
+    """Handlers about queue locks. They have a worker thread of their own: nothing that reads the log holds them up."""
 
     config: BrokerConfig
     lock_manager: LockManager

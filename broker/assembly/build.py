@@ -247,13 +247,13 @@ def build(
             locks,
             replication.commits.note if replication.role.is_slave else None,
         ),
+        lock=AdminProcessor(lock_admin.handlers()),
         admin=AdminProcessor(
             {
                 **changes,
                 **broker_admin.handlers(),
                 **consume_statistics.handlers(),
                 **HaRuntimeAdmin(node).handlers(),
-                **lock_admin.handlers(),
                 **assignments.handlers(),
                 **transactions.admin.handlers(),
                 **HaAdmin(node, environment).handlers(),

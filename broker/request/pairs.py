@@ -38,6 +38,7 @@ class Processors:
     query: Processor
     client: Processor
     consumer: Processor
+    lock: Processor
     admin: AdminProcessor
     transaction: Processor
     staged: Processor
@@ -154,6 +155,7 @@ def build_request_table(
         config.end_transaction_pool_queue_capacity,
         size_bytes_max=config.send_queue_size_bytes_max,
     )
+    add(Pool.LOCK, processors.lock, admin_count_max, max_wait_ms=admin_wait_ms)
     table = RequestTable(pairs.pop(Pool.ADMIN), processors.admin.serves)
     for pool, pair in pairs.items():
         table.register(codes_of(pool), pair)

@@ -74,7 +74,7 @@ QUIET_TABLES: Final = [
         "broker/delay/delivery.py Delivery.later; broker/pull/pull_service.py Resumed.offsets;"
         " broker/request/request_task.py Drain.answers Drain.stages_ns Drain.tasks; broker/send/native_append.py"
         " NativeSend.half_runs NativeSend.positions NativeSend.refusals NativeSend.verdicts;"
-        " broker/send/reply_processor.py _Reply.properties; broker/send/rocketmq_send.py BatchItem.properties"
+        " broker/send/reply_processor.py _Reply.properties; broker/send/rocketmq_send.py"
         " RocketMQSend.metas RocketMQSend.records; broker/send/send_batch.py Appended.first_queue_offsets"
         " Appended.runs"
         " SendBatch.sends; broker/send/send_checks.py SendChecks._unsure; broker/send/send_times.py"

@@ -123,12 +123,12 @@ class LockTableBody(Body):
 
 _R = RequestCode
 SPECS: Final = (
-    Spec(_R.LOCK_BATCH_MQ, Pool.ADMIN, SUB_BODY, body=OwnLockBatchRequestBody, answer=OwnLockBatchResponseBody),
-    Spec(_R.UNLOCK_BATCH_MQ, Pool.ADMIN, SUB_BODY, body=LockBatchRequestBody),
-    Spec(_R.LOCK_LIST, Pool.ADMIN, GET_CLUSTER, LockListRequestHeader, answer=LockTableBody),
+    Spec(_R.LOCK_BATCH_MQ, Pool.LOCK, SUB_BODY, body=OwnLockBatchRequestBody, answer=OwnLockBatchResponseBody),
+    Spec(_R.UNLOCK_BATCH_MQ, Pool.LOCK, SUB_BODY, body=LockBatchRequestBody),
+    Spec(_R.LOCK_LIST, Pool.LOCK, GET_CLUSTER, LockListRequestHeader, answer=LockTableBody),
     Spec(
         _R.LOCK_RELEASE,
-        Pool.ADMIN,
+        Pool.LOCK,
         needs(topic("topic", UPDATE), group("consumer_group", UPDATE)),
         LockReleaseRequestHeader,
     ),

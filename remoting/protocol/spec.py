@@ -53,6 +53,8 @@ class Pool(enum.Enum):
     END_TRANSACTION = "EndTransactionThread"
     STAGED = "NamedTransactionThread"
     """A metrics label, so it keeps its first name."""
+    LOCK = "LockManageThread"
+    """Ours: RocketMQ's default pair serves queue locks, and a look at the log for an administrator holds them up."""
     ADMIN = "AdminBrokerThread"
     CONNECTION = "connection"
     """The server's connection answers it, at a broker and at a name server."""

@@ -1,6 +1,8 @@
 """LOCK_BATCH_MQ, UNLOCK_BATCH_MQ, LOCK_LIST and LOCK_RELEASE at a real broker."""
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from pocketmq.remoting.protocol.lock import (
     OwnLockBatchResponseBody,
 )
 from pocketmq.remoting.protocol.offset import QueryConsumerOffsetRequestHeader, UpdateConsumerOffsetRequestHeader
+from pocketmq.remoting.protocol.topic import TopicRequestHeader
 from tests.broker.conftest import Client, Harness, eventually
 
 
@@ -94,6 +97,28 @@ async def test_our_clients_hear_who_has_the_queue(client: Client) -> None:
     assert held.holder_address.startswith("127.0.0.1:")
     assert 0 <= held.age_ms < 30_000
     assert 30_000 < held.expires_in_ms <= 60_000
+
+
+async def test_a_read_that_hangs_holds_up_no_lock(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics for an administrator read the log; holders of locks renew them all the same."""
+    app = await harness.broker()
+    client, monitor = await harness.client(app), await harness.client(app)
+    await client.put(b"x")
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(topic: str, queue_id: int, offset: int) -> int:
+        hangs.set()
+        assert goes_on.wait(60)
+        return 1
+
+    monkeypatch.setattr(app.store, "store_time", hang)
+    statistics = asyncio.create_task(monitor.ask(RequestCode.GET_TOPIC_STATS_INFO, TopicRequestHeader("T")))
+    try:
+        assert await asyncio.to_thread(hangs.wait, 60)
+        assert (await own_lock(client, "a", queue())).lock_ok_mq_set == [queue()]
+    finally:
+        goes_on.set()
+    assert (await statistics).code == 0
 
 
 async def test_a_lock_that_is_not_renewed_goes_to_the_next(harness: Harness) -> None:

@@ -278,6 +278,24 @@ async def test_keys_that_5_3_reads(broker: BrokerApp, client: Client) -> None:
     assert {"filterServerNums=0", "useTLS=false", "brokerIP1="} <= set(text.splitlines())
 
 
+async def test_runtime_information_reads_no_disk(
+    broker: BrokerApp, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of the log's first message is read once for each first segment: an operator asks while reads hang."""
+    empty = decode_body((await client.ask(R.GET_BROKER_RUNTIME_INFO)).body, KVTable).table
+    assert empty["earliestMessageTimeStamp"] == "-1"
+    await client.put(b"1")
+    first = decode_body((await client.ask(R.GET_BROKER_RUNTIME_INFO)).body, KVTable).table
+    assert int(first["earliestMessageTimeStamp"]) > 0
+
+    def hang(*_: object) -> None:
+        raise AssertionError("read")
+
+    monkeypatch.setattr(broker.store.log, "read", hang)
+    again = decode_body((await client.ask(R.GET_BROKER_RUNTIME_INFO)).body, KVTable).table
+    assert again["earliestMessageTimeStamp"] == first["earliestMessageTimeStamp"]
+
+
 async def test_a_topic_that_is_made_again_counts_from_its_beginning(broker: BrokerApp, client: Client) -> None:
     """Its queues start at 0; the first topic's messages stay in the sum."""
     await client.put(b"1", b"2", b"3")
