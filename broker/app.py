@@ -7,14 +7,20 @@ Lives here: ``BrokerApp``.
 """
 
 import asyncio
-import os
 from collections.abc import Callable
 from functools import partial
 
 from pocketmq.broker.assembly.build import Running, build
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
-from pocketmq.broker.config import MASTER_ID, VIP_PORT_STEP, BrokerConfig
+from pocketmq.broker.assembly.start_checks import (
+    advertised_host,
+    check_together,
+    machine_memory_bytes,
+    report_overdue_stop,
+    warn_of_small_pool,
+)
+from pocketmq.broker.config import VIP_PORT_STEP, BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
@@ -27,7 +33,7 @@ from pocketmq.broker.ha.replication import Replication, load_role
 from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.metrics.metrics_server import MetricsConfig
 from pocketmq.broker.metrics.observation import Observation
-from pocketmq.broker.metrics.thread_dump import ThreadDumper, thread_stacks
+from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.request.request_table import RequestTable
 from pocketmq.broker.stats.counters import BrokerCounters
@@ -36,10 +42,10 @@ from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock, SystemClock
-from pocketmq.common.errors import Cause, ConfigError, MessageIllegal
+from pocketmq.common.errors import Cause, ConfigError
 from pocketmq.common.events import EventLog, NullLog
-from pocketmq.common.record import HOST_V6_BYTES, encode_host
-from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadRunner
+from pocketmq.common.record import encode_host
+from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadNotStarted, ThreadRunner
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.spec import Pool
@@ -52,10 +58,6 @@ from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
 
-POOL_SIZE_MIN = 3
-"""Buffers of a working pool: one in use, one prepared, one free (without a free one sends are refused)."""
-DEFAULT_MEMORY_BYTES = 4 << 30
-"""Assumed memory of the machine if the system does not report it."""
 SERVER_GRACE_MS = 1000
 STOP_THREAD = "BrokerStop"
 STOP_SERVES_S = 1.0
@@ -114,9 +116,9 @@ class BrokerApp:
         self._log = self._logger("broker")
         self.supervisor = Supervisor(self._log, self._clock)
         self._runner = runner or ThreadRunner(self.supervisor.crashed)
-        self._memory_bytes = memory_bytes or _machine_memory_bytes()
-        self._host = _advertised_host(config)
-        _check_together(config, store_config)
+        self._memory_bytes = memory_bytes or machine_memory_bytes()
+        self._host = advertised_host(config)
+        check_together(config, store_config)
         self.counters = BrokerCounters(StatsItems(self._clock.now_ms()))
         self.topics = TopicTable(config, self._clock, self._topic_changed)
         self.groups = SubscriptionGroups(config, self._clock)
@@ -302,13 +304,13 @@ class BrokerApp:
             await server.stop(0)
             raise
         self._running = running
-        running.housekeeping.start(self._runner)
-        for service in running.services:
-            service.start(self._runner)
-        self.thread_dumper.start(self._runner)
+        try:
+            self._start_threads(running)
+        except BaseException:
+            await self._stop()
+            raise
         if self.config.broker_fast_failure_enable:
             running.fast_failure.start(loop)
-        observation.start()
         admission.open(running.table)
         server.short_path = None if running.short_path is None else running.short_path.take
         replication = running.replication
@@ -327,8 +329,19 @@ class BrokerApp:
         running.assignments.route = registration.route
         replication.ask(registration)
         replication.start()
-        _warn_of_small_pool(self._role.store_config, self._log)
+        warn_of_small_pool(self._role.store_config, self._log)
         self._log.info("broker_started", broker=self.config.broker_name, address=self.address, topics=len(self.topics))
+
+    def _start_threads(self, running: Running) -> None:
+        """Start every thread that serving needs: a limit of threads shows now, not at some request. Raise
+        ``ThreadNotStarted``."""
+        running.housekeeping.start(self._runner)
+        for service in running.services:
+            service.start(self._runner)
+        self.thread_dumper.start(self._runner)
+        for executor in running.table.executors():
+            executor.start()
+        self._observation.start()
 
     async def _open_vip_channel(self, server: RemotingServer) -> None:
         """Listen at RocketMQ's VIP port too. Raise ``AddressInUse`` or ``BindFailed`` only if the setting is ON."""
@@ -459,10 +472,12 @@ class BrokerApp:
     async def _close_off_loop(self, running: Running) -> None:
         overdue_s = self.config.shutdown_timeout_mills / 1000 + STOP_OVERDUE_S
         overdue = asyncio.get_running_loop().call_later(
-            overdue_s, _report_overdue_stop, running.store, STOP_THREAD, self._log
+            overdue_s, report_overdue_stop, running.store, STOP_THREAD, self._log
         )
         try:
             await run_off_loop(self._runner, running.environment.mailbox, STOP_THREAD, lambda: self._close(running))
+        except ThreadNotStarted:  # it serves nobody, or soon nobody: the loop may wait
+            self._close(running)
         finally:
             overdue.cancel()
 
@@ -536,75 +551,3 @@ class BrokerApp:
         registration = self._registration
         if registration is not None:
             registration.topic_changed()
-
-
-def _check_together(config: BrokerConfig, store_config: StoreConfig) -> None:
-    """Raise ``ConfigError`` for settings of broker and store that contradict each other."""
-    if store_config.broker_role == "SLAVE" and config.broker_id == MASTER_ID:
-        raise ConfigError(
-            "bad setting",
-            why=f"store.broker_role=SLAVE with broker.broker_id={MASTER_ID}, a master's (RocketMQ BrokerStartup)",
-            hint="give the slave a broker_id above 0",
-        )
-    if store_config.broker_role != "SLAVE" and config.broker_id != MASTER_ID:
-        raise ConfigError(
-            "bad setting",
-            why=f"store.broker_role={store_config.broker_role} with broker.broker_id={config.broker_id}, a slave's: "
-            "clients would find no master to send to",
-            hint=f"leave broker_id at {MASTER_ID}, or set store.broker_role=SLAVE",
-        )
-
-
-def _advertised_host(config: BrokerConfig) -> str:
-    """Return the numeric address for clients; raises ``ConfigError`` if there is none."""
-    host = config.broker_ip1 or config.bind_address
-    if host == "localhost":
-        host = "127.0.0.1"
-    try:
-        encoded = encode_host(host, 0)
-    except MessageIllegal as error:
-        raise ConfigError(
-            "bad setting", why=f"broker.broker_ip1={host!r} is no numeric address", hint="write an IP address"
-        ) from error
-    if not any(encoded):
-        raise ConfigError(
-            "bad setting",
-            why=f"broker.bind_address={config.bind_address} is no address that clients can reach",
-            hint="set broker.broker_ip1 to the address that clients use",
-        )
-    assert len(encoded) in (8, HOST_V6_BYTES)
-    return host
-
-
-def _machine_memory_bytes() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return DEFAULT_MEMORY_BYTES
-
-
-def _warn_of_small_pool(config: StoreConfig, log: EventLog) -> None:
-    """Warn of a pool that sooner or later refuses every send; it is allowed, as with RocketMQ."""
-    if config.transient_store_pool_enable and config.transient_store_pool_size < POOL_SIZE_MIN:
-        log.warning(
-            "write_buffer_pool_too_small",
-            buffers=config.transient_store_pool_size,
-            why="one buffer takes appends and one is prepared for the next file: then none is free, every send is "
-            "refused, and no append can free one",
-            hint=f"set store.transient_store_pool_size to {POOL_SIZE_MIN} or more (default 5)",
-        )
-
-
-def _report_overdue_stop(store: MessageStore, stopping_thread: str, log: EventLog) -> None:
-    """Log what a process that does not end waits for: a stalled disk has no time limit."""
-    only_in_memory = store.log.appended_offset - store.log.committed_offset
-    hint = "wait for the disk, or send the signal again to end at once; the next start recovers the store"
-    if only_in_memory and not (store.pool is not None and store.pool.survives):
-        hint += f", without the {only_in_memory} acknowledged bytes that are only in write buffers"
-    log.error(
-        "stop_overdue",
-        why="the store is not closed yet: its disk is slow or stalled",
-        hint=hint,
-        uncommitted_bytes=only_in_memory,
-        stack=thread_stacks().get(f"thread_{stopping_thread}", ""),
-    )

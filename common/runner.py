@@ -48,7 +48,8 @@ class Runner(Protocol):
     """Starts workers."""
 
     def start(self, name: str, step: Step, *, first_after_ms: float | None = 0) -> Worker:
-        """Start a worker; its first step runs after ``first_after_ms`` (None: when first woken)."""
+        """Start a worker; its first step runs after ``first_after_ms`` (None: when first woken). Raise
+        ``ThreadNotStarted``."""
         ...
 
 
@@ -90,6 +91,10 @@ class _WakeUp:
         self._woken = False
 
 
+class ThreadNotStarted(PocketMQError):
+    """The system gave no further thread."""
+
+
 class ThreadWorker:
     """A worker with a thread of its own."""
 
@@ -104,7 +109,14 @@ class ThreadWorker:
         self._on_crash = on_crash
         self.wake: Callable[[], None] = self._wake_up.wake  # the wake-up's own method: one call less on the hot path
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise ThreadNotStarted(
+                f"thread {name} not started",
+                why=f"{error}: the limit of processes and threads, or of memory, is reached",
+                hint="raise it: pids.max of the container, ulimit -u, TasksMax= of the service, ulimit -v",
+            ) from error
 
     def _run(self) -> None:
         wait_ms = self._first_after_ms

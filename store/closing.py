@@ -36,7 +36,19 @@ def close_components(components: StoreComponents) -> None:
 def give_up(components: StoreComponents) -> None:
     """Undo a failed opening. Errors here are only logged: the original one is raised."""
     steps = _steps(components)
-    steps.take("allocator", components.allocator.stop)
+    for stop in (  # of the workers that the opening had started
+        components.retention.stop,
+        components.checkpointer.stop,
+        None if components.commit is None else components.commit.stop,
+        components.flush.stop,
+        None if components.group_commit is None else components.group_commit.stop,
+        components.allocator.stop,
+        components.dispatcher.stop,
+        components.index.stop,
+        components.queues.stop,
+    ):
+        if stop is not None:
+            steps.take("worker", stop)
     _close_log(components, steps)
 
 

@@ -131,9 +131,9 @@ class DelayService:
         """Stop the threads, persist the progress. Blocks; the store is still open."""
         if self.notify_dispatched in self._store.on_dispatched:
             self._store.on_dispatched.remove(self.notify_dispatched)
-        if self._worker is None:
-            return
         workers = [worker for worker in (self._worker, self._writer) if worker is not None]
+        if not workers:
+            return
         self._worker = self._writer = None
         stopped = [worker.stop() for worker in workers]
         if not all(stopped):  # one hangs on the disk and may still deliver: its progress is unknown

@@ -116,8 +116,8 @@ class OneByOne(ABC):
 class DrainExecutor:
     """A named queue, one or two worker threads, and a processor.
 
-    ``offer`` belongs to the loop. Workers start with the first task, so that an unused pair costs nothing. An error in
-    the processor answers each unsettled task and is logged once; it never ends a worker.
+    ``offer`` belongs to the loop. Workers start with ``start``, or else with the first task. An error in the processor
+    answers each unsettled task and is logged once; it never ends a worker.
     """
 
     name: str
@@ -171,15 +171,19 @@ class DrainExecutor:
         if self.here is not None and self.here(task):
             return True
         if not self._workers:
-            for index in range(self.threads):
-                name = f"{self.name}-{index}" if self.threads > 1 else self.name
-                self._workers.append(self.runner.start(name, self._step_of(index), first_after_ms=None))
-            if self.threads == 1:
-                self.queue.wake = self._workers[0].wake  # a call less for each task
+            self.start()
         if self.queue.offer(task):
             return True
         self.refused += 1
         return False
+
+    def start(self) -> None:
+        """Start the workers, before ``offer``; raise ``ThreadNotStarted``."""
+        for index in range(len(self._workers), self.threads):
+            name = f"{self.name}-{index}" if self.threads > 1 else self.name
+            self._workers.append(self.runner.start(name, self._step_of(index), first_after_ms=None))
+        if self.threads == 1:
+            self.queue.wake = self._workers[0].wake  # a call less for each task
 
     def _wake(self) -> None:
         """Wake the first idle worker, or all when all are busy.

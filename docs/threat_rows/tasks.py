@@ -37,7 +37,7 @@ TASKS: Final = [
         "::test_a_loop_that_fails_is_reported_counted_and_restarted",
     ),
     Row(
-        "broker/request/executor.py DrainExecutor.offer",
+        "broker/request/executor.py DrainExecutor.start",
         "a request whose work raises, or never ends",
         "the rest of the drain is answered, the thread lives on; a stop has a time",
         "tests/broker/request/test_executor.py"

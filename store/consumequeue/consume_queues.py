@@ -137,11 +137,15 @@ class ConsumeQueues:
         if self._dirty:
             self._worker.wake()
 
-    def close(self) -> None:
-        """Write everything and close the files, after the last put. Raises disk errors."""
+    def stop(self) -> None:
+        """End the worker after its present step."""
         if self._worker is not None:
             self._worker.stop()
             self._worker = None
+
+    def close(self) -> None:
+        """Write everything and close the files, after the last put. Raises disk errors."""
+        self.stop()
         try:
             self.flush(force=True)
         finally:
