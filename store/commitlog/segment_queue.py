@@ -6,14 +6,18 @@ handles.
 
 import threading
 from collections import deque
+from itertools import pairwise
 from typing import Final
 
 from pocketmq.store.commitlog.segment import NAME_DIGITS, Segment
 from pocketmq.store.disk.file_system import FileSystem
-from pocketmq.store.errors import CorruptStore, SegmentSizeMismatch
+from pocketmq.store.errors import CorruptStore, SegmentSizeMismatch, StoreError
 
 READ_HANDLES_MAX: Final = 64
 """Old segments that stay open for reads: 64 GiB of log at full size."""
+_WHAT_IS_LEFT: Final = (
+    "`pocketmq log verify` says what is lost, `pocketmq log export --format log` writes a store without it"
+)
 
 
 class SegmentQueue:
@@ -75,11 +79,7 @@ class SegmentQueue:
                     hint="copy the file back; nothing was changed",
                 )
             if size_bytes != self.segment_bytes:
-                raise SegmentSizeMismatch(
-                    "commit log not opened",
-                    why=f"{path} has {size_bytes} bytes, but mapped_file_size_commit_log={self.segment_bytes}",
-                    hint=f"set mapped_file_size_commit_log={size_bytes}, with which this store was written",
-                )
+                raise self._wrong_size(path, size_bytes, [int(each) for each in names])
             base_offset = int(name)
             if segments and segments[-1].end_offset != base_offset:
                 raise CorruptStore(
@@ -89,6 +89,27 @@ class SegmentQueue:
                 )
             segments.append(Segment(self._file_system, path, base_offset, size_bytes))
         self._segments = tuple(segments)
+
+    def _wrong_size(self, path: str, size_bytes: int, offsets: list[int]) -> StoreError:
+        """Return the error about a file of another size: the names of several files show whether the setting is wrong
+        or the file was cut."""
+        steps = {after - before for before, after in pairwise(offsets)}
+        why = f"{path} has {size_bytes} bytes, but store.mapped_file_size_commit_log={self.segment_bytes}"
+        setting = f"set store.mapped_file_size_commit_log={size_bytes}, with which this store was written"
+        if self.segment_bytes in steps:
+            return CorruptStore(
+                "commit log not opened",
+                why=f"{why}, and the other files have that size: this one was {_cut_or_grown(size_bytes, self)}",
+                hint=f"copy the file back; {_WHAT_IS_LEFT}; nothing was changed",
+            )
+        if steps:
+            return SegmentSizeMismatch("commit log not opened", why=why, hint=setting)
+        return SegmentSizeMismatch(
+            "commit log not opened",
+            why=why,
+            hint=f"{setting}; if the setting is right, the file was {_cut_or_grown(size_bytes, self)}: copy it back; "
+            f"{_WHAT_IS_LEFT}",
+        )
 
     def find(self, offset: int) -> Segment | None:
         """Return the segment that holds the byte at ``offset``, or None."""
@@ -166,3 +187,7 @@ class SegmentQueue:
             segment.close()
         with self._lock:
             self._reading.clear()
+
+
+def _cut_or_grown(size_bytes: int, queue: SegmentQueue) -> str:
+    return "cut short" if size_bytes < queue.segment_bytes else "extended"

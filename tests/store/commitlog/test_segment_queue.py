@@ -43,6 +43,24 @@ def test_a_file_of_another_size_is_refused_with_both_sizes_and_the_setting(tmp_p
     assert (tmp_path / segment_name(0)).stat().st_size == 1000
 
 
+@pytest.mark.parametrize(("size", "word"), [(1000, "cut short"), (8192, "extended")])
+def test_a_file_that_was_cut_is_no_wrong_setting(tmp_path: Path, size: int, word: str) -> None:
+    """The names of the others show the right size: to change the setting would lose them all."""
+    queue = queue_of(tmp_path, 0, 4096, 8192)
+    (tmp_path / segment_name(4096)).write_bytes(bytes(size))
+    with pytest.raises(CorruptStore, match=f"{segment_name(4096)} has {size} bytes.*{word}") as caught:
+        queue.load()
+    assert "set store.mapped" not in str(caught.value)
+    assert "pocketmq log verify" in str(caught.value)
+
+
+def test_a_store_of_another_segment_size_names_the_setting_only(tmp_path: Path) -> None:
+    """Several files agree on the other size."""
+    with pytest.raises(SegmentSizeMismatch, match=r"set store\.mapped_file_size_commit_log=1000") as caught:
+        queue_of(tmp_path, 0, 1000, 2000, size=1000).load()
+    assert "verify" not in str(caught.value)
+
+
 def test_a_missing_file_in_between_is_refused(tmp_path: Path) -> None:
     """The error names the gap between segments."""
     with pytest.raises(CorruptStore, match="between offsets 4096 and 8192"):
