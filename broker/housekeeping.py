@@ -19,6 +19,10 @@ from pocketmq.remoting.server import Connection
 STEP_MS = 1000
 DISK_INTERVAL_NS = 10_000_000_000
 """Interval between checks of free space (RocketMQ CleanCommitLogService: 10 s)."""
+SOON_PAUSE_NS = 100_000_000
+"""Least pause after tables were written at once: a stranger can invent groups."""
+SOON_SHARE = 9
+"""The pause is as many times as long as writing took."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +41,8 @@ class Housekeeping:
     _persist_due_ns: int = 0
     _scan_due_ns: int = 0
     _disk_due_ns: int = 0
+    _is_due_soon: bool = False
+    _soon_from_ns: int = 0
 
     def start(self, runner: Runner) -> None:
         """Begin."""
@@ -54,9 +60,20 @@ class Housekeeping:
         if failed is not None:
             raise failed
 
+    def persist_soon(self) -> None:
+        """Write the tables at once, but after a pause where they were written just now. Any thread."""
+        self._is_due_soon = True
+        if self._worker is not None:
+            self._worker.wake()
+
     def step(self) -> float:
         """Do what is due; return the ms until the next step."""
         now_ns = self.clock.monotonic_ns()
+        if self._is_due_soon and now_ns >= self._soon_from_ns:
+            self._is_due_soon = False
+            self.persist()
+            ended_ns = self.clock.monotonic_ns()
+            self._soon_from_ns = ended_ns + max(SOON_PAUSE_NS, SOON_SHARE * (ended_ns - now_ns))
         if now_ns >= self._disk_due_ns:
             self._disk_due_ns = now_ns + DISK_INTERVAL_NS
             self.disk.refresh()
@@ -66,6 +83,8 @@ class Housekeeping:
         if now_ns >= self._scan_due_ns:
             self._scan_due_ns = now_ns + self.config.client_scan_interval * 1_000_000
             self._forget_silent_clients(now_ns)
+        if self._is_due_soon:
+            return min(STEP_MS, max(1.0, (self._soon_from_ns - self.clock.monotonic_ns()) / 1e6))
         return STEP_MS
 
     def load(self) -> None:

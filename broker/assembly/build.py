@@ -340,6 +340,7 @@ def build(
     housekeeping = Housekeeping(
         config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
     )
+    offsets.on_first = housekeeping.persist_soon
     put_stats = TopicPutStats(store, environment.counters.items)
     services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, staged.service]
     return Running(

@@ -57,10 +57,13 @@ class ConsumerOffsets:
         self._table: dict[str, dict[int, int]] = {}
         self._lock = threading.Lock()
         self.generation = 0
+        self.on_first: Callable[[], None] | None = None
+        """Called after the first commit of a group in a topic, in the thread that commits."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember ``offset``; raises ``TableFull``."""
         key = f"{topic}{SEPARATOR}{group}"
+        is_first = False
         with self._lock:
             queues = self._table.get(key)
             if queues is None or queue_id not in queues:
@@ -81,8 +84,11 @@ class ConsumerOffsets:
                 if queues is None:
                     queues = self._table[key] = {}
                     self._keys_bytes += _key_bytes(key)
+                    is_first = True
             queues[queue_id] = offset
             self.generation += 1
+        if is_first and self.on_first is not None:
+            self.on_first()
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """Return the committed offset, or None."""

@@ -251,7 +251,8 @@ class RebalanceService:
 
     async def _take_one(self, consumption: TopicConsumption, queue: MessageQueue) -> bool:
         try:
-            offset = await self._start_offset(queue)
+            stored = await self._stored_offset(queue)
+            offset = await self._start_offset(queue, stored)
         except PocketMQError as error:
             self._instance.log.warning("start_offset_unknown", queue=str(queue), error=str(error))
             return False
@@ -268,13 +269,18 @@ class RebalanceService:
         self._shared_out.pop(queue.topic, None)
         self.pulls[queue] = pull
         pull.start()
+        if stored == NO_OFFSET:  # at once: killed before its first commit, the group would start behind what comes now
+            await self._commit({queue: pull})
         return True
 
-    async def _start_offset(self, queue: MessageQueue) -> int:
-        stored: int | None = None
+    async def _stored_offset(self, queue: MessageQueue) -> int:
+        """Return where the group goes on, or ``NO_OFFSET``."""
         if self._options.message_model == BROADCASTING:
             known = self._offsets.get(queue)
-            stored = NO_OFFSET if known is None else known
+            return NO_OFFSET if known is None else known
+        return await self._wire.stored_offset(queue)
+
+    async def _start_offset(self, queue: MessageQueue, stored: int) -> int:
         where = self.consume_from_where
         if is_retry_topic(queue.topic):
             where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET  # retries are never skipped

@@ -55,3 +55,24 @@ def test_the_last_write_raises_its_first_error() -> None:
     with pytest.raises(DiskError, match="first"):
         housekeeping(tables.tables, CapturedLog(), ManualClock()).stop()
     assert tables.written == ["c"]
+
+
+def test_what_is_due_soon_is_written_at_once_and_not_again_and_again() -> None:
+    """A pause after each write: nine times as long as it took, at least 100 ms."""
+    tables, clock = Tables(), ManualClock()
+
+    def slow() -> None:
+        tables.written.append("slow")
+        clock.advance_ms(50)
+
+    keeper = housekeeping([SimpleNamespace(path="t", persist=slow)], CapturedLog(), clock)
+    keeper._persist_due_ns = keeper._scan_due_ns = 1 << 62
+    keeper.persist_soon()
+    assert keeper.step() == 1000
+    assert tables.written == ["slow"]
+    keeper.persist_soon()
+    assert keeper.step() == 450.0
+    assert tables.written == ["slow"]
+    clock.advance_ms(450)
+    assert keeper.step() == 1000
+    assert tables.written == ["slow", "slow"]

@@ -102,3 +102,19 @@ def test_offsets_are_bounded_in_bytes() -> None:
     for number in range(1000):
         table.remove_group(f"group{number}")
     assert table.size_bytes == 0
+
+
+def test_the_first_commit_of_a_group_is_reported() -> None:
+    """Once for each group and topic, after the offset is known; a group that was loaded is not new."""
+    offsets = ConsumerOffsets(100)
+    seen: list[int | None] = []
+    offsets.on_first = lambda: seen.append(offsets.query("g", "T", 0))
+    offsets.commit("g", "T", 0, 7)
+    offsets.commit("g", "T", 0, 8)
+    offsets.commit("g", "T", 1, 9)
+    assert seen == [7]
+    other = ConsumerOffsets(100)
+    other.load(offsets.encode())
+    other.on_first = lambda: seen.append(None)
+    other.commit("g", "T", 0, 10)
+    assert seen == [7]

@@ -11,12 +11,15 @@ import pytest
 from pocketmq.client import BrokerAnswerError, ClientInstance, Later, Message, Producer, PushConsumer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.errors import SubscriptionIllegal
+from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.client.pull.pull_wire import PullWire
 from pocketmq.common.errors import ConfigError
 from pocketmq.testing.broker import PocketBroker
 from tests.client.conftest import until_known
 from tests.client.consume_fakes import Events
 from tests.client.push.test_push_consumer import FIRST, committed, consumer_of, until
+
+LAST = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
 
 
 @pytest.fixture
@@ -253,6 +256,27 @@ async def test_a_reset_moves_a_running_consumer(
         await until(lambda: len(got) == 60)
     assert sorted(got) == sorted([*range(30), *range(30)])
     assert sum(await committed(broker, group + "c", topic)) == 30
+
+
+async def test_a_new_group_commits_where_it_starts_at_once(
+    broker: PocketBroker, producer: Producer, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts behind the last message; killed before its first commit, it would skip what comes meanwhile."""
+    await producer.send_batch([Message(topic, b"%d" % n) for n in range(8)])
+    ask = PullWire.stored_offset
+
+    async def of_an_old_queue(wire: PullWire, queue: Any) -> int:
+        return await ask(wire, queue, zero_if_young=False)  # a young queue is read from its beginning
+
+    monkeypatch.setattr(PullWire, "stored_offset", of_an_old_queue)
+    consumer = consumer_of(
+        broker, group + "n", consume_from_where=LAST, persist_interval_ms=3_600_000, rebalance_interval_ms=20
+    )
+    consumer.subscribe(topic)(lambda message: None)
+    async with consumer:
+        await until(lambda: bool(consumer._pulls))
+        while sum(await committed(broker, group + "n", topic)) < 8:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_a_commit_outside_of_the_queue_is_refused(
