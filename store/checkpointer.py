@@ -11,9 +11,10 @@ from pocketmq.common.runner import Worker
 from pocketmq.store.checkpoint import Checkpoint, Positions, write_checkpoint
 from pocketmq.store.commitlog.commit_log import CommitLog
 from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
+from pocketmq.store.disk.own_place import OwnPlace
 from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.environment import StoreEnvironment
-from pocketmq.store.errors import StoreError, StoreFenced
+from pocketmq.store.errors import StoreError, StoreFenced, StoreReplaced
 from pocketmq.store.index.index import KeyIndex
 from pocketmq.store.recovery.recovery import RecoveryReport
 
@@ -39,6 +40,8 @@ class Checkpointer:
         self._queues = queues
         self._index = index
         self._dispatcher = dispatcher
+        paths = environment.paths
+        self._place = OwnPlace(environment.file_system, (paths.root, paths.commit_log), paths.lock)
         self._worker: Worker | None = None
         self._checkpoint = Checkpoint()
         self._seen: tuple[int, int] | None = None  # (end, store time) at the last checkpoint, not yet durable then
@@ -60,6 +63,7 @@ class Checkpointer:
 
     def start(self) -> None:
         """Start writing checkpoints."""
+        self._place.remember()
         interval_ms = self._environment.config.checkpoint_interval
         self._worker = self._environment.runner.start("checkpoint", self._step, first_after_ms=interval_ms)
 
@@ -94,7 +98,11 @@ class Checkpointer:
 
     def _step(self) -> float | None:
         try:
+            self._place.check(self._log.active_path)
             self.checkpoint()
+        except StoreReplaced as error:
+            self._log.fence(error)
+            return None
         except StoreFenced:
             return None
         except PocketMQError as error:

@@ -89,6 +89,12 @@ class SegmentSizeMismatch(StoreError):
     default_cause = Cause.CONFIG
 
 
+class StoreReplaced(StoreError):
+    """Another directory or file is where this store was opened; what is appended would be lost with the process."""
+
+    default_cause = Cause.DISK_ERROR
+
+
 class CorruptStore(StoreError):
     """The store's files contradict each other; nothing was changed."""
 

@@ -376,6 +376,11 @@ class FaultFileSystem:
         self._plan.before("exists", path)
         return self._inner.exists(path)
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Return what tells it from another file of that name."""
+        self._plan.before("stat", path)
+        return self._inner.identity(path)
+
     def size(self, path: str) -> int:
         """Return a file's size."""
         self._plan.before("stat", path)

@@ -149,6 +149,7 @@ QUIET_TABLES: Final = [
         " client/handlers/queue_locks.py *; client/handlers/worker_pool.py Worker*",
         "one entry for each queue of the application's routes, or for each of its workers",
     ),
+    Quiet("store/disk/own_place.py OwnPlace._identities", "three paths of the store itself"),
     Quiet(
         "client/push/stop_signals.py _HOLDS _Hold._before _Hold._stops",
         "one entry for each signal and running consumer of the process",

@@ -30,6 +30,7 @@ from pocketmq.store.errors import (
     StoreClosed,
     StoreError,
     StoreFenced,
+    StoreReplaced,
     translated,
 )
 
@@ -472,8 +473,14 @@ class CommitLog:
                 error=str(error),
                 flushed_offset=self.flushed_offset,
                 committed_offset=self.committed_offset,
-                what_to_do="repair the disk, then restart the broker; until then sends are refused and reads continue",
+                what_to_do=_fence_hint(error) + "; until then sends are refused and reads continue",
             )
+
+    @property
+    def active_path(self) -> str:
+        """The file of the next append, if it exists already."""
+        active = self.writer.active
+        return "" if active is None else active.path
 
     @property
     def fence_error(self) -> StoreFenced | None:
@@ -482,6 +489,8 @@ class CommitLog:
 
     def _fence_error(self) -> StoreFenced:
         assert self.fenced_by is not None
+        if isinstance(self.fenced_by, StoreReplaced):
+            return StoreFenced("service not available", why=self.fenced_by.why, hint=self.fenced_by.hint)
         return StoreFenced(
             "service not available",
             why=f"a sync failed: {self.fenced_by}",
@@ -538,3 +547,9 @@ def _runs(group: RecordGroup, physical_offsets: Int64s, split: int) -> list[list
         else:
             runs.append([(physical_offsets.item(first), section.count)])
     return runs
+
+
+def _fence_hint(error: StoreError) -> str:
+    if isinstance(error, StoreReplaced):
+        return error.hint
+    return "repair the disk, then restart the broker"

@@ -169,6 +169,10 @@ class FileSystem(Protocol):
         """Return whether a file or directory exists."""
         ...
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Return what tells a file or directory from another one under the same name; None if it does not exist."""
+        ...
+
     def size(self, path: str) -> int:
         """Return a file's size in bytes."""
         ...

@@ -271,6 +271,16 @@ class OsFileSystem:
         """Return whether it exists."""
         return os.path.exists(path)
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Return device and inode."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise translated(error, "stat failed", path) from error
+        return found.st_dev, found.st_ino
+
     def size(self, path: str) -> int:
         """Return a file's size."""
         return self._stat(path).st_size

@@ -31,6 +31,10 @@ class ReadOnlyFileSystem:
         """Return whether it exists."""
         return self._inner.exists(path)
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Return what tells it from another file of that name."""
+        return self._inner.identity(path)
+
     def size(self, path: str) -> int:
         """Return a file's size."""
         return self._inner.size(path)

@@ -399,6 +399,10 @@ class CrashFileSystem:
     def exists(self, path: str) -> bool:
         return self._find(path) is not None
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        found = self._find(path)
+        return None if found is None else (0, id(found))
+
     def size(self, path: str) -> int:
         return self.inode(path).size
 

@@ -321,3 +321,16 @@ def test_a_kill_leaves_part_of_the_last_change_and_nothing_after_it() -> None:
         seen.add((left[0] == 107, left[-1] == 107))
         assert files.operations[-1] == Operation("store", "/d/f", 0, 1024)
     assert {(True, False), (False, True), (False, False)} <= seen
+
+
+def test_an_identity_tells_files_apart(place: tuple[FileSystem, str]) -> None:
+    """It stays with a file that is renamed, and goes with one that is removed."""
+    files, root = place
+    files.open(f"{root}/a", create=True).close()
+    known = files.identity(f"{root}/a")
+    assert known is not None
+    assert files.identity(root) not in (None, known)
+    files.rename(f"{root}/a", f"{root}/b")
+    assert (files.identity(f"{root}/a"), files.identity(f"{root}/b")) == (None, known)
+    files.open(f"{root}/a", create=True).close()
+    assert files.identity(f"{root}/a") not in (None, known)

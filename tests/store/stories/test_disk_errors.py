@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from pocketmq.common.errors import Cause
 from pocketmq.common.logs import CapturedLog
-from pocketmq.common.runner import ThreadRunner
+from pocketmq.common.runner import SteppedRunner, ThreadRunner
 from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.disk.os_file_system import OsFile
 from pocketmq.store.errors import DiskError, StoreError, StoreFenced, StoreFull, translated
@@ -368,4 +369,43 @@ def test_a_sync_that_hangs_times_out_each_waiter_by_itself(tmp_path: Path) -> No
             assert ended.acquire(timeout=30)
     finally:
         gate.set()
+        store.close()
+
+
+@pytest.mark.parametrize("what", ["", "commitlog", "lock", "segment"])
+@pytest.mark.parametrize("how", ["moved", "replaced"])
+def test_a_store_that_was_moved_accepts_nothing_more(tmp_path: Path, what: str, how: str) -> None:
+    """What would be stored from now on lies in files without a name; the error says which path, and the stop ends."""
+    log = CapturedLog()
+    runner = SteppedRunner()
+    store = MessageStore(store_config(tmp_path / "store"), runner=runner, error_log=log)
+    store.open()
+    store.store_host = HOST
+    assert store.append(bodies(b"before")).status is PutStatus.PUT_OK
+    path = tmp_path / "store" / what
+    if what == "segment":
+        path = next(each for each in (tmp_path / "store" / "commitlog").iterdir())
+    path.rename(tmp_path / "elsewhere")
+    if how == "replaced" and what in ("", "commitlog"):
+        path.mkdir()
+    elif how == "replaced":
+        path.write_bytes(b"another")
+    step = next(worker.step for worker in runner.workers if worker.name == "checkpoint")
+    step()
+    refused = store.append(bodies(b"after"))
+    if how == "moved" and what == "lock":
+        assert refused.status is PutStatus.PUT_OK  # the directory is locked too
+    elif how == "replaced" and what == "segment":
+        pass  # a file of that name is there: its content shows at the next start
+    else:
+        assert refused.cause is Cause.FENCED
+        assert f"{path} was {how}" in refused.error
+        [event] = [event for event in log.events if event["event"] == "log_fenced"]
+        assert str(path) in event["error"]
+    if path.is_dir() and not any(path.iterdir()):
+        path.rmdir()
+    elif how == "replaced":
+        path.unlink()
+    (tmp_path / "elsewhere").rename(path)
+    with pytest.raises(StoreFenced) if refused.cause is Cause.FENCED else nullcontext():
         store.close()
