@@ -1,7 +1,7 @@
 """What a stranger sends must not keep others waiting: each load against a real broker, with a bystander beside it.
 
 Memory and errors are asserted. Times belong to the machine, which has other tests to serve: they are printed, and only
-what no slow machine explains fails. ``python -m tests.attacks`` prints the figures of a quiet one, beside the goals.
+what no slow machine explains fails. ``python -m tests.attack`` prints the figures of a quiet one, beside the goals.
 """
 
 from pathlib import Path
@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests.attacks.loads import LOADS
-from tests.attacks.target import attack
+from tests.attack.loads import LOADS
+from tests.attack.target import attack
 
 SECONDS: Final = 10.0
 MEMORY_MIB_MAX: Final = 450

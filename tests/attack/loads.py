@@ -1,4 +1,4 @@
-"""The loads of a hostile or broken peer, one function each: python -m tests.attacks.loads NAME PORT SECONDS.
+"""The loads of a hostile or broken peer, one function each: python -m tests.attack.loads NAME PORT SECONDS.
 
 Each runs in a process of its own against one broker, for about so many seconds, and obeys no refusal.
 """

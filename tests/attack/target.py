@@ -246,7 +246,7 @@ async def attack(directory: Path, load: str, seconds: float, *, again_s: float =
 
 
 async def _attacker(directory: Path, load: str, port: int, seconds: float) -> asyncio.subprocess.Process:
-    words = [sys.executable, "-m", "tests.attacks.loads", load, str(port), str(seconds)]
+    words = [sys.executable, "-m", "tests.attack.loads", load, str(port), str(seconds)]
     with (directory / "attacker").open("wb") as output:
         process = await asyncio.create_subprocess_exec(*words, stdout=output, stderr=output, env=_environment())
     os.sched_setaffinity(process.pid, cores()[1])
