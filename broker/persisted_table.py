@@ -91,7 +91,8 @@ class PersistedTable:
                 error=why,
                 taken=backup,
                 kept_as=kept_as,
-                what_to_do="check whether the last change is missing; manual edits are in the kept file",
+                what_to_do="check whether the last change is missing; if you edited the file, stop the broker, remove "
+                "the field crc at the end of the kept file, and copy it back",
             )
             return True
         if why == why_not_backup == _MISSING:

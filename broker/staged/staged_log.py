@@ -31,7 +31,7 @@ from pocketmq.broker.staged.staged_records import (
 from pocketmq.broker.staged.staged_state import Chunk, Delivery, Place
 from pocketmq.broker.staged.staged_table import StagedTable
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.common.clock import Clock
+from pocketmq.common.clock import STEP_MS_MIN, Clock, SteadyTime
 from pocketmq.common.errors import CorruptRecord, MessageIllegal, PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.record_group import RecordGroup
@@ -55,12 +55,17 @@ class StagedLog:
     make: MakeGroup | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
     table: StagedTable = field(default_factory=StagedTable)
+    time: SteadyTime = field(init=False)
+    """Times of events and time-outs: a wall clock that is set while the broker runs ends no attempt."""
     delivered_messages: int = 0
     repairs: list[tuple[Delivery, Chunk, set[int]]] = field(default_factory=list)
     """Found at a start: chunks marked as delivered, some of whose messages damage has taken from the log; with the
     messages that are there."""
     lost_chunks: int = 0
     """Committed chunks that retention or damage had taken from the log: a fault, logged each time."""
+
+    def __post_init__(self) -> None:
+        self.time = SteadyTime(self.clock)
 
     @property
     def record_bytes_max(self) -> int:
@@ -69,7 +74,7 @@ class StagedLog:
 
     def now_ms(self) -> int:
         """Return the time that stamps events."""
-        return self.clock.now_ms()
+        return self.time.now_ms()
 
     @property
     def min_offset(self) -> int:
@@ -83,7 +88,7 @@ class StagedLog:
         ``MessageIllegal``, before any append, for an event that is too large.
         """
         store = self.store
-        record, meta = encode_event(event, payload, self.clock.now_ms(), store.store_host)
+        record, meta = encode_event(event, payload, self.now_ms(), store.store_host)
         if isinstance(event, Staged) and len(record) > self.record_bytes_max:
             raise MessageIllegal(
                 "staged transaction refused",
@@ -96,7 +101,10 @@ class StagedLog:
         result = store.append(group)
         if result.status.is_stored:
             self.counters.put(len(group), group.size_bytes)
-            place = Place(result.first_queue_offsets[-1], result.runs[-1][-1][0], len(record), result.store_timestamp)
+            stored_ms, now_ms = result.store_timestamp, self.now_ms()
+            if abs(stored_ms - now_ms) > STEP_MS_MIN:  # the log's times follow a wall clock that was set
+                stored_ms = now_ms
+            place = Place(result.first_queue_offsets[-1], result.runs[-1][-1][0], len(record), stored_ms)
             self.table.apply(event, place)
         else:
             self.counters.put_failed(len(group))

@@ -150,8 +150,8 @@ class StagedService:
 
     def housekeep(self) -> None:
         """Drop expired attempts, forget old commits, write a snapshot if one is due."""
-        now_ms = self.clock.now_ms()
         staged_log = self.staged_log
+        now_ms = staged_log.now_ms()
         # with file_reserved_time=0 the retention of the log would drop every open attempt at once
         reserved_ms = max(self.store.config.file_reserved_time * HOUR_MS, self.config.staged_transaction_time_out)
         with staged_log.lock:

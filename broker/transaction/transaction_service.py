@@ -19,7 +19,7 @@ from pocketmq.broker.transaction.transaction_records import HalfIllegal, HalfRec
 from pocketmq.broker.transaction.transaction_recovery import TransactionProgress, recover
 from pocketmq.broker.transaction.transaction_table import Half, Outcome, TransactionTable, in_order
 from pocketmq.broker.transaction.transaction_writer import TransactionWriter
-from pocketmq.common.clock import Clock
+from pocketmq.common.clock import Clock, SteadyTime
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.message_id import offset_msg_id
@@ -122,9 +122,13 @@ class TransactionService:
     _turns: dict[str, int] = field(default_factory=dict)
     _records: HalfRecords | None = None
     _worker: Worker | None = None
+    _time: SteadyTime = field(init=False)
+    _last_round_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
         path, durable = f"{self.store.config.store_path_root_dir}/{PROGRESS_FILE}", self.store.config.sync_on_close
+        self._time = SteadyTime(self.clock)
+        self._last_round_ms = self._time.now_ms()
         self._file = PersistedTable(self.progress, path, self.file_system, self.log, durable=durable)
 
     # ---- life
@@ -185,14 +189,16 @@ class TransactionService:
     def run_round(self) -> None:
         """Check each half message that is old enough, once; give up those beyond the limits."""
         self.rounds += 1
-        now_ms, until_ns = self.clock.now_ms(), self.clock.monotonic_ns() + ROUND_NS_MAX
+        now_ms, until_ns = self._time.now_ms(), self.clock.monotonic_ns() + ROUND_NS_MAX
+        last_ms, self._last_round_ms = self._last_round_ms, now_ms
         age_max_ms = self.store.config.file_reserved_time * HOUR_MS
         due: list[Half] = []
         beyond: list[Half] = []
         for half in self.table.pending():
-            if half.store_ms > now_ms:  # the clock went back: else it would wait, and hold retention, for ever
-                half.store_ms = now_ms
-            age_ms = now_ms - half.store_ms
+            if not half.since_ms:  # it came since the last round; the log's times follow a clock that was set
+                first_ms = half.store_ms if half.recovered else max(half.store_ms, last_ms)
+                half.since_ms = min(first_ms, now_ms)
+            age_ms = now_ms - half.since_ms
             if half.checks >= self.config.transaction_check_max or age_ms > age_max_ms:
                 beyond.append(half)
             elif age_ms >= (half.immunity_ms or self.config.transaction_time_out):
@@ -397,7 +403,7 @@ class TransactionService:
     def oldest_ms(self) -> int:
         """Return the age of the oldest open half message, 0 if there is none."""
         oldest = self.table.oldest()
-        return 0 if oldest is None else max(0, self.clock.now_ms() - oldest.store_ms)
+        return 0 if oldest is None else max(0, self._time.now_ms() - (oldest.since_ms or oldest.store_ms))
 
 
 def _lower(one: Callable[[], int] | None, other: Callable[[], int]) -> Callable[[], int]:

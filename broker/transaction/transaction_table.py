@@ -52,6 +52,8 @@ class Half:
     checks: int = 0
     record: bytes | None = None
     """The half record without its offsets, while there is room for it (``KEPT_BYTES_MAX``)."""
+    since_ms: int = 0
+    """From when it counts as waiting, by a time that is not set; 0: no round of checks has seen it yet."""
     recovered: bool = False
     """Whether it was found in the log at the start: a crash may have cut off the op message of its commit."""
 
@@ -142,7 +144,8 @@ class TransactionTable:
             return []
         alone = {group for group in list(self._of_group) if not self._has_producer(group)}
         old_ms = now_ms - ORPHAN_MS
-        found = [half for half in self.pending() if half.producer_group in alone and half.store_ms <= old_ms]
+        waiting = [half for half in self.pending() if half.producer_group in alone]
+        found = [half for half in waiting if (half.since_ms or half.store_ms) <= old_ms]
         return in_order(found)[:excess]
 
     def add(self, half: Half) -> None:

@@ -94,8 +94,7 @@ class TransactionWriter:
         topic, key = properties.get(REAL_TOPIC, ""), properties.get(UNIQ_KEY, "")
         if not topic or not key:
             return False
-        now_ms = self.clock.now_ms()
-        for found in self.store.query(topic, key, half.store_ms, max(now_ms, half.store_ms) + 1, FIND_MAX):
+        for found in self.store.query(topic, key, half.store_ms, self._until_ms(), FIND_MAX):
             message = decode_record(found, check_crc=False)
             is_committed = message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
             if is_committed and message.prepared_offset == half.physical_offset:
@@ -108,7 +107,7 @@ class TransactionWriter:
         """
         if not key or not self.store.config.message_index_enable:
             return ""
-        until_ms = self.clock.now_ms() + 1
+        until_ms = self._until_ms()
         for found in self.store.query(topic, key, 0, until_ms, FIND_MAX):
             if decode_record(found, check_crc=False).sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
                 return "it was committed already"
@@ -117,6 +116,10 @@ class TransactionWriter:
             if decode_record(found, check_crc=False).physical_offset in places:
                 return "it waits for a decision already"
         return ""
+
+    def _until_ms(self) -> int:
+        """Return a time behind all that is stored: the log's times do not follow a clock that is set back."""
+        return max(self.clock.now_ms(), self.store.log.last_store_timestamp) + 1
 
     def end(self, messages: Sequence[tuple[bytes, RecordMeta]], ended: Sequence[tuple[Half, Outcome]]) -> AppendResult:
         """Append ``messages`` and the op messages for all of ``ended`` (claimed) as one group; note the outcomes, or

@@ -246,6 +246,27 @@ def test_without_retention_an_open_attempt_has_its_time(tmp_path: Path) -> None:
     broker.stop()
 
 
+@pytest.mark.parametrize("step_ms", [86_400_000, -86_400_000, 20 * 365 * 86_400_000])
+def test_a_wall_clock_that_is_set_ends_no_attempt(tmp_path: Path, step_ms: int) -> None:
+    """An attempt has its time, whatever the clock is set to while it waits, and no more than that."""
+    clock = ManualClock()
+    broker = fixture(tmp_path, clock, {"staged_transaction_time_out": HOUR_MS}, file_reserved_time=0)
+    broker.stage("before", 0, "a", 0, [b"1"])
+    clock.advance_ms(HOUR_MS // 2)
+    clock.step_ms(step_ms)
+    broker.stage("after", 0, "a", 0, [b"1"])
+    clock.advance_ms(HOUR_MS // 2 - 1)
+    broker.service.step()
+    assert [broker.state(name, 0) for name in ("before", "after")] == [StagedState.STAGED] * 2
+    clock.advance_ms(HOUSEKEEPING_MS + 2_000)
+    broker.service.step()
+    assert [broker.state(name, 0) for name in ("before", "after")] == [StagedState.UNKNOWN, StagedState.STAGED]
+    clock.advance_ms(HOUR_MS // 2 + HOUSEKEEPING_MS)
+    broker.service.step()
+    assert broker.state("after", 0) is StagedState.UNKNOWN
+    broker.stop()
+
+
 def test_brief_names_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of those with a memory of an hour, and not at once; others never."""
     monkeypatch.setattr(staged_table, "IDS_MAX", 32)
