@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 from docs.threat_rows import scan
+from docs.threat_rows.clocks import CLOCKS
 from docs.threat_rows.codes import CODES
 from docs.threat_rows.decoders import DECODERS, QUIET_DECODERS
 from docs.threat_rows.numbers import NUMBERS
@@ -61,6 +62,7 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "threats-paths": Section(scan.paths, PATHS, QUIET_PATHS),
     "threats-tasks": Section(scan.tasks, TASKS, QUIET_TASKS),
     "threats-numbers": Section(scan.numbers, NUMBERS, split=str.split),
+    "threats-clocks": Section(scan.clocks, CLOCKS),
 }
 
 

@@ -310,6 +310,32 @@ def _begins(function: ast.AST) -> bool:
     return False
 
 
+@cache
+def clocks() -> set[str]:
+    """Return the functions that ask for the wall time, as ``module function``; also those that only pass the method."""
+    found: set[str] = set()
+    for path, tree in sources().items():
+        for scope in [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.Module)]:
+            prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
+            for part in scope.body:
+                if isinstance(part, ast.ClassDef):
+                    continue
+                if any(_asks_wall_time(node) for node in ast.walk(part)):
+                    found.add(f"{path} {prefix}{getattr(part, 'name', '')}".strip())
+    return found
+
+
+def _asks_wall_time(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Attribute):
+        return False
+    if node.attr in ("time", "time_ns"):
+        return isinstance(node.value, ast.Name) and node.value.id == "time"
+    if node.attr in ("now", "utcnow", "today"):
+        return last_name(node.value) in ("datetime", "date")
+    # SteadyTime has the same method: what is called time is one
+    return node.attr == "now_ms" and last_name(node.value) not in ("time", "_time", "_steady", "staged_log")
+
+
 def codes() -> set[str]:
     """Return the names of all request codes."""
     return {code.name for code in RequestCode}

@@ -86,6 +86,7 @@ def test_the_scan_sees_what_it_should() -> None:
         "threats-paths": 30,
         "threats-tasks": 90,
         "threats-numbers": 45,
+        "threats-clocks": 60,
     }
     assert {name: len(section.found()) >= least[name] for name, section in SECTIONS.items()} == dict.fromkeys(
         least, True
