@@ -19,6 +19,7 @@ from pocketmq.cli.exit_codes import EXIT_CODES_HELP
 from pocketmq.cli.help_texts import literal_help
 from pocketmq.cli.log import app as log
 from pocketmq.cli.messages import consume, dlq, message, produce, request, retry_store, trace, transaction
+from pocketmq.cli.options import accept_former_names
 from pocketmq.cli.scenario.command import scenario
 
 
@@ -39,7 +40,9 @@ def _show_version(value: bool) -> None:
 
 def build_command(root: RootOptions) -> Any:
     """Return the whole command, ready to call, with its help texts as they are written."""
-    return literal_help(typer.main.get_command(build_app(root)))
+    command = typer.main.get_command(build_app(root))
+    accept_former_names(command)
+    return literal_help(command)
 
 
 def build_app(root: RootOptions) -> typer.Typer:

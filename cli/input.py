@@ -138,7 +138,7 @@ class LineParser:
             if not separator:
                 raise InputFailed(
                     "line refused",
-                    why=f"no {self._key_separator!r} in {_shown(line)}",
+                    why=f"no {self._key_separator!r} in {shown(line)}",
                     hint="--key-sep must be in each line",
                 )
             key = _key_text(before)
@@ -156,11 +156,11 @@ class LineParser:
         try:
             value = msgspec.json.decode(line)
         except DECODE_ERRORS as error:
-            raise InputFailed("line refused", why=f"{_shown(line)} is not JSON: {error}") from error
+            raise InputFailed("line refused", why=f"{shown(line)} is not JSON: {error}") from error
         if not isinstance(value, dict) or self._key_field not in value:
             raise InputFailed(
                 "line refused",
-                why=f"no field {self._key_field!r} in {_shown(line)}",
+                why=f"no field {self._key_field!r} in {shown(line)}",
                 hint="--key-field must be in each line",
             )
         key = value[self._key_field]
@@ -171,8 +171,9 @@ def _key_text(key: bytes) -> str:
     try:
         return key.decode()
     except UnicodeDecodeError as error:
-        raise InputFailed("line refused", why=f"key {_shown(key)} is not UTF-8") from error
+        raise InputFailed("line refused", why=f"key {shown(key)} is not UTF-8") from error
 
 
-def _shown(line: bytes) -> str:
+def shown(line: bytes) -> str:
+    """Return the beginning of a line for the text of an error."""
     return repr(line[:60]) + ("…" if len(line) > 60 else "")

@@ -102,7 +102,10 @@ def unescape(text: str) -> bytes:
 
 
 def json_line(message: ReceivedMessage) -> bytes:
-    """Return one line of JSON; a body that is not UTF-8 is in ``body_base64`` instead of ``body``."""
+    """Return one line of JSON; a body that is not UTF-8 is in ``body_base64`` instead of ``body``.
+
+    ``cli.json_lines`` reads it back.
+    """
     fields: dict[str, object] = {
         "topic": message.topic,
         "broker": message.broker_name,
@@ -112,11 +115,17 @@ def json_line(message: ReceivedMessage) -> bytes:
         "msg_id": message.msg_id,
         "keys": message.keys,
         "tags": message.tags,
+        "sharding_key": message.sharding_key,
+        "flag": message.flag,
         "born_timestamp": message.born_timestamp,
         "store_timestamp": message.store_timestamp,
         "reconsume_times": message.reconsume_times,
         "properties": message.properties,
     }
+    if message.delay_time_level:
+        fields["delay_time_level"] = message.delay_time_level
+    if message.deliver_time_ms is not None:
+        fields["deliver_time_ms"] = message.deliver_time_ms
     try:
         fields["body"] = bytes(message.body).decode()
     except UnicodeDecodeError:

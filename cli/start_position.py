@@ -1,6 +1,6 @@
-"""The values of ``--from``, ``--to``, ``--delay`` and ``--deliver-at``: a word, a time, or a duration.
+"""The values of ``--from``, ``--until``, ``--to``, ``--timeout``, ``--delay``, ``--deliver-at``.
 
-Lives here: ``parse_start``, ``parse_bound``, ``parse_delay``, ``parse_time``.
+Lives here: ``parse_start``, ``parse_bound``, ``parse_duration``, ``parse_time``.
 """
 
 import datetime
@@ -46,11 +46,11 @@ def parse_bound(name: str, text: str) -> int | None:
     return when
 
 
-def parse_delay(text: str) -> int:
+def parse_duration(name: str, text: str) -> int:
     """Return the ms of ``500ms``, ``30s``, ``15m``, ``2h`` or ``3d``. Raise ``ConfigError`` for anything else."""
     match = _AGO.fullmatch(text)
     if match is None or len(match[1]) > 12:
-        raise ConfigError("bad delay", why=repr(text), hint="write 500ms, 30s, 15m, 2h or 3d")
+        raise ConfigError(f"bad {name}", why=repr(text), hint="write 500ms, 30s, 15m, 2h or 3d")
     return int(match[1]) * _UNIT_MS[match[2]]
 
 

@@ -34,9 +34,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     ``plain``: a plain record of a native append carries it. ``column``: Arrow type of the column of ``send_arrow``; a
     body may be text as well. ``sink``: the Spark sink takes that column. ``read``: it is a column of ``poll_arrow`` and
     of the Spark source. ``option``: of ``pocketmq produce``, for all messages of a run; ``line``: what ``pocketmq
-    produce`` takes from each line. ``json``: ``pocketmq consume --json`` shows it. ``kept``: the retry store keeps it.
-    ``copied``: a half message, a request and a reply have it from the message that they are made of. ``exported``: the
-    column of ``pocketmq dlq export --format parquet`` that has it.
+    produce`` takes from each line. ``json``: ``pocketmq consume --json`` shows it, and ``produce --json-lines``
+    takes it. ``kept``: the retry store keeps it. ``copied``: a half message, a request and a reply have it from the
+    message that they are made of. ``exported``: the column of ``pocketmq dlq export --format parquet`` that has it.
     """
 
     name: str
@@ -143,7 +143,7 @@ _FIELDS: Final = (
         read=Not("`properties` has it"),
         option=Not("it is the key: --sharding-key-from-key"),
         line="--sharding-key-from-key",
-        json=Not("`properties` has it"),
+        json=True,
         kept=True,
         copied=True,
         exported=Not("`properties` has it"),
@@ -175,7 +175,7 @@ _FIELDS: Final = (
         read=Not("rarely set; `poll()` has it"),
         option=Not("RocketMQ's tools have none"),
         line=_FOR_ALL,
-        json=Not("rarely set; `--format` has {flag}"),
+        json=True,
         kept=True,
         copied=True,
         exported=Not("rarely set; `pocketmq message` has it"),
@@ -210,7 +210,7 @@ _FIELDS: Final = (
         read=_AFTER_DELAY,
         option="--delay-level",
         line=_FOR_ALL,
-        json=_AFTER_DELAY,
+        json=True,
         kept=True,
         copied=_NO_DELAY,
         exported=_AFTER_DELAY,
@@ -227,7 +227,7 @@ _FIELDS: Final = (
         read=_AFTER_DELAY,
         option="--delay",
         line=_FOR_ALL,
-        json=_AFTER_DELAY,
+        json=Not("shown as `deliver_time_ms`, the time that it meant"),
         kept=Not("kept as `deliver_time_ms`, the time that it meant when it was sent"),
         copied=_NO_DELAY,
         exported=_AFTER_DELAY,
@@ -244,7 +244,7 @@ _FIELDS: Final = (
         read=_AFTER_DELAY,
         option="--deliver-at",
         line=_FOR_ALL,
-        json=_AFTER_DELAY,
+        json=True,
         kept=True,
         copied=_NO_DELAY,
         exported=_AFTER_DELAY,

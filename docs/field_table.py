@@ -13,7 +13,7 @@ READERS: Final = {
     "read": "`poll_arrow`, Spark source",
     "option": "`produce`",
     "line": "lines of `produce`",
-    "json": "`consume --json`",
+    "json": "`consume --json`, `produce --json-lines`",
     "kept": "retry store",
     "copied": "half messages, requests and replies",
     "exported": "`dlq export` to Parquet",

@@ -16,8 +16,6 @@ from pocketmq.cli.run import build_group, confirm, run_admin
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
 
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
-
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
@@ -53,8 +51,8 @@ def list_groups(
 
 
 def describe(
-    group: Name,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Only this topic.")] = "",
+    group: options.GroupArgument,
+    topic: options.OnlyTopic = "",
     running: Annotated[bool, typer.Option("--running", help="Also ask each member for its present work.")] = False,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
@@ -104,7 +102,7 @@ def describe(
 
 
 def delete(
-    group: Name,
+    group: options.GroupArgument,
     keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Keep its committed offsets.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while its consumers are connected.")] = False,
     yes: options.Yes = False,

@@ -1,6 +1,6 @@
 """``pocketmq group seek``: the offsets of a group, before and after.
 
-Lives here: its options, the choice of queues, output.
+Lives here: its options, output.
 """
 
 import sys
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.output import print_rows
+from pocketmq.cli.queue_choice import choose_queues
 from pocketmq.cli.run import confirm, run_admin
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
@@ -18,25 +19,25 @@ from pocketmq.common.errors import ConfigError
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.group_admin import GroupMove
-    from pocketmq.client.connection.rebalance import MessageQueue
-
-Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 
 
 def seek(
-    group: Name,
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic whose offsets are set.")],
+    group: options.GroupArgument,
+    topic: Annotated[
+        str, typer.Option("--topic", "-t", help="Topic whose offsets are set.", autocompletion=complete.topics)
+    ],
     to: Annotated[
         str | None,
         typer.Option(
-            "--to", metavar="WHERE", help="earliest, latest, a time (2026-11-21T07:00:00Z or ms), or 15m (ago)."
+            "--to",
+            metavar="WHERE",
+            help="earliest, latest, a time (2026-11-21T07:00:00Z or ms), or 15m (ago).",
+            autocompletion=complete.words("earliest", "latest"),
         ),
     ] = None,
     offset: Annotated[int | None, typer.Option("--offset", min=0, help="This offset, instead of --to.")] = None,
-    queue_ids: Annotated[
-        list[int] | None, typer.Option("--queue", min=0, help="Only the queue with this id; repeatable.")
-    ] = None,
-    broker: Annotated[str, typer.Option("--broker", help="Only queues on this broker.")] = "",
+    queue_ids: options.Queues = None,
+    broker: options.Broker = "",
     create: Annotated[bool, typer.Option("--create", help="Give offsets to a group that does not exist yet.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show where the group would continue.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while its consumers are connected.")] = False,
@@ -62,7 +63,8 @@ def seek(
 
         if not create and group not in await admin.groups():
             raise NotFound(f"no group {group}", why="no broker knows it", hint="--create makes it with these offsets")
-        queues = await _choose(admin, topic, queue_ids or [], broker)
+        route = await admin.instance.route(topic, timeout_ms=admin.instance.options.api_timeout_ms)
+        queues = choose_queues(route.read_queues, topic, queue_ids or [], broker)
         moves = await plan_moves(admin, group, topic, position, offset=offset, queues=queues)
         if dry_run:
             _print(moves, f"{group} would continue at", as_json)
@@ -74,26 +76,6 @@ def seek(
         _print(moves, f"{group} continues at", as_json)
 
     run_admin(namesrv, body)
-
-
-async def _choose(admin: "Admin", topic: str, queue_ids: Sequence[int], broker: str) -> "list[MessageQueue]":
-    """Return the queues of a topic with these ids (none given: all) on this broker ("": all)."""
-    from pocketmq.client.admin.admin import NotFound
-
-    route = await admin.instance.route(topic, timeout_ms=admin.instance.options.api_timeout_ms)
-    queues = [
-        queue
-        for queue in route.read_queues
-        if (not queue_ids or queue.queue_id in queue_ids) and broker in ("", queue.broker_name)
-    ]
-    missing = set(queue_ids) - {queue.queue_id for queue in queues}
-    if missing or not queues:
-        raise NotFound(
-            f"no such queue of {topic}",
-            why=f"id {min(missing)}" if missing else f"none on {broker}",
-            hint=f"pocketmq topic describe {topic}",
-        )
-    return queues
 
 
 def _print(moves: "Sequence[GroupMove]", title: str, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.output import print_json, print_note, print_table
 from pocketmq.cli.run import build_group, confirm, run_admin, run_async
 from pocketmq.common.errors import Cause, PocketMQError
@@ -44,8 +44,8 @@ def build_app() -> typer.Typer:
 
 
 def list_locks(
-    group: Annotated[str, typer.Option("--group", "-g", help="Only this consumer group.")] = "",
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Only this topic.")] = "",
+    group: options.OnlyGroup = "",
+    topic: options.OnlyTopic = "",
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
@@ -72,10 +72,12 @@ def list_locks(
 
 
 def release(
-    group: Annotated[str, typer.Option("--group", "-g", help="Consumer group.")],
-    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic.")],
-    queue_id: Annotated[int, typer.Option("--queue", "-q", min=0, help="Queue id.")],
-    broker: Annotated[str, typer.Option("--broker", "-b", help="Broker, if several have the topic.")] = "",
+    group: Annotated[str, typer.Option("--group", "-g", help="Consumer group.", autocompletion=complete.groups)],
+    topic: Annotated[str, typer.Option("--topic", "-t", help="Topic.", autocompletion=complete.topics)],
+    queue_id: Annotated[int, typer.Option("--queue", metavar="ID", min=0, help="Queue id.")],
+    broker: Annotated[
+        str, typer.Option("--broker", "-b", metavar="NAME", help="Broker, if several have the topic.")
+    ] = "",
     yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:

@@ -15,8 +15,6 @@ from pocketmq.common.errors import ConfigError
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
 
-Name = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
@@ -60,7 +58,7 @@ def list_topics(
 
 
 def create(
-    topic: Name,
+    topic: options.TopicArgument,
     queues: Annotated[
         int | None,
         typer.Option("--queues", "-q", min=1, help="Read and write queues of each broker.  [new topic: 8]"),
@@ -77,7 +75,7 @@ def create(
         bool, typer.Option("--force", help="With --update: reduce the queues even if that hides messages.")
     ] = False,
     cluster: Annotated[str, typer.Option("--cluster", help="Only on the brokers of this cluster.")] = "",
-    broker: Annotated[str, typer.Option("--broker", help="Only on this broker.")] = "",
+    broker: options.Broker = "",
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Create a topic. If it exists with other settings, this fails unless --if-not-exists or --update is given."""
@@ -98,7 +96,7 @@ def create(
 
 
 def alter(
-    topic: Name,
+    topic: options.TopicArgument,
     queues: Annotated[
         int | None, typer.Option("--queues", "-q", min=1, help="Read and write queues of each broker.")
     ] = None,
@@ -106,7 +104,7 @@ def alter(
     order: Annotated[bool | None, typer.Option("--order/--no-order", help="Mark the topic as ordered, or not.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Reduce the queues even if that hides messages.")] = False,
     cluster: Annotated[str, typer.Option("--cluster", help="Only on the brokers of this cluster.")] = "",
-    broker: Annotated[str, typer.Option("--broker", help="Only on this broker.")] = "",
+    broker: options.Broker = "",
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Change settings of an existing topic; prints them before and after. Refuses to hide messages."""
@@ -128,7 +126,9 @@ def alter(
     run_admin(namesrv, body)
 
 
-def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
+def describe(
+    topic: options.TopicArgument, as_json: options.Json = False, namesrv: options.Namesrv = options.DEFAULT_NAMESRV
+) -> None:
     """Show the queues of a topic: broker, permission, offsets, time of the newest message."""
 
     async def body(admin: "Admin") -> None:
@@ -158,7 +158,7 @@ def describe(topic: Name, as_json: options.Json = False, namesrv: options.Namesr
 
 
 def purge(
-    topic: Name,
+    topic: options.TopicArgument,
     force: Annotated[bool, typer.Option("--force", help="Also while consumers of the topic are connected.")] = False,
     yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
@@ -177,7 +177,7 @@ def purge(
 
 
 def delete(
-    topic: Name,
+    topic: options.TopicArgument,
     yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:

@@ -42,10 +42,11 @@ def doctor(
         float | None, typer.Option("--watch", metavar="SECONDS", min=0.1, help="Repeat every SECONDS.")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, help="With --watch: end after so many checks.")
+        int | None, typer.Option("--rounds", min=1, help="With --watch: end after this many checks.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document for each check.")] = False,
-    timeout_ms: options.TimeoutMs = 3000,
+    timeout: options.Timeout = "3s",
+    former_timeout_ms: options.FormerTimeoutMs = None,
 ) -> None:
     """Check brokers of PocketMQ or RocketMQ: what is wrong, why, and what a cure costs.
 
@@ -56,6 +57,7 @@ def doctor(
         return
     if rounds is not None and watch_s is None:
         raise ConfigError("bad option", why="--rounds without --watch", hint="add --watch SECONDS")
+    timeout_ms = options.timeout_ms_of(timeout, former_timeout_ms)
     body = _check(brokers or [], namesrv, watch_s, 1 if watch_s is None else rounds, as_json, timeout_ms)
     code = run_async(body)
     if code:

@@ -29,10 +29,10 @@ def dump(
         int | None,
         typer.Option("--offset", min=0, help="First offset: physical; with --topic and --queue a queue offset."),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; repeatable.")] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue id.")] = None,
-    from_time: Annotated[str, typer.Option("--from-time", help="Stored at or after: a time, ms, or 15m (ago).")] = "",
-    to_time: Annotated[str, typer.Option("--to-time", help="Stored before.")] = "",
+    from_time: options.From = "",
+    to_time: options.Until = "",
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Maximum number of records; 0: all.")] = LIMIT,
     form: Annotated[str, typer.Option("--format", help="text, json (one line a record) or hex.")] = "text",
     as_json: options.Json = False,
@@ -73,8 +73,8 @@ def _wanted(
     wanted = Wanted(
         frozenset(topics or ()),
         queue,
-        parse_bound("--from-time", from_time),
-        parse_bound("--to-time", to_time),
+        parse_bound("--from", from_time),
+        parse_bound("--until", to_time),
         offset if is_queue_offset else None,
     )
     return wanted, 0 if is_queue_offset or offset is None else offset

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from pocketmq.cli import options
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.cli.log.opening import BytesBar, Directory, open_store
 from pocketmq.cli.output import quiet_broken_pipe
@@ -23,10 +24,10 @@ FORMATS: Final = ("jsonl", "parquet", "log")
 def export(
     directory: Directory,
     out: Annotated[str, typer.Argument(metavar="OUT", help="File, - for standard output, or (log) a new directory.")],
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; repeatable.")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only this topic; repeatable.")] = None,
     queue: Annotated[int | None, typer.Option("--queue", min=0, help="Only this queue id.")] = None,
-    from_time: Annotated[str, typer.Option("--from-time", help="Stored at or after: a time, ms, or 15m (ago).")] = "",
-    to_time: Annotated[str, typer.Option("--to-time", help="Stored before.")] = "",
+    from_time: options.From = "",
+    to_time: options.Until = "",
     form: Annotated[
         str, typer.Option("--format", help="jsonl, parquet (needs pocketmq[arrow]), or log: a store without damage.")
     ] = "jsonl",
@@ -42,7 +43,7 @@ def export(
     if form not in FORMATS:
         raise ConfigError("bad --format", why=repr(form), hint="one of " + ", ".join(FORMATS))
     wanted = Wanted(
-        frozenset(topic or ()), queue, parse_bound("--from-time", from_time), parse_bound("--to-time", to_time), None
+        frozenset(topic or ()), queue, parse_bound("--from", from_time), parse_bound("--until", to_time), None
     )
     reader = open_store(directory)
     skipped: list[Finding] = []

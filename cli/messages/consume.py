@@ -7,14 +7,16 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import ProgressBar, print_note
+from pocketmq.cli.output import ProgressBar, print_note, print_progress
+from pocketmq.cli.queue_choice import choose_queues
 from pocketmq.cli.run import run_async
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 
 NO_GROUP = "pocketmq-cli"
 """The group for reading without --group; it never commits."""
+TOPIC_RETRY_S = 0.2
+"""Pause between two looks for a topic that does not exist yet."""
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="Topic to read.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.", autocompletion=complete.topics)],
     start: Annotated[
         str | None,
         typer.Option(
@@ -36,16 +40,34 @@ def consume(
             metavar="WHERE",
             help="earliest, latest, committed, a time (2026-11-21T07:00:00Z or ms), or 15m (ago).  "
             "[default: earliest; with --group committed]",
+            autocompletion=complete.words("earliest", "latest", "committed"),
         ),
     ] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", min=0, help="Start at this offset of the queue that --queue names.")
+    ] = None,
+    queue_ids: options.Queues = None,
+    broker: options.Broker = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for new messages at the end of the topic.")
+        bool, typer.Option("--follow", "-f", help="Wait for new messages, and for the topic if it does not exist yet.")
     ] = False,
-    count: Annotated[int | None, typer.Option("-n", min=1, help="Stop after this many messages.")] = None,
+    count: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many messages.")] = None,
+    timeout: Annotated[
+        str,
+        typer.Option(
+            "--timeout", metavar="TIME", help="Wait as --follow does, but stop after 500ms, 30s or 15m; see below."
+        ),
+    ] = "",
     group: Annotated[
-        str | None, typer.Option("--group", "-g", help="Read as this group and commit the written messages.")
+        str | None,
+        typer.Option(
+            "--group", "-g", help="Read as this group and commit the written messages.", autocompletion=complete.groups
+        ),
     ] = None,
     tags: Annotated[str, typer.Option("--tags", help='Only messages with these tags: "A || B".')] = "*",
+    sql: Annotated[
+        str, typer.Option("--sql", metavar="FILTER", help='Only messages with these properties: "price > 10".')
+    ] = "",
     text_format: Annotated[
         str,
         typer.Option(
@@ -53,21 +75,32 @@ def consume(
         ),
     ] = "{body}",
     separator: Annotated[str, typer.Option("--separator", metavar="TEXT", help="Text after each message.")] = r"\n",
-    as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Write one JSON object a line; produce --json-lines takes them.")
+    ] = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Write the messages of a topic to standard output.
+
+    With --timeout and --limit the exit code is 1 if fewer messages came.
 
     Fields of --format: topic broker queue_id queue_offset physical_offset msg_id offset_msg_id keys tags body body_hex
     body_base64 size flag sys_flag reconsume_times born_timestamp born_time born_host store_timestamp store_time
     store_host sharding_key properties property:NAME. Times are ms since 1970 (…_timestamp) or text in UTC (…_time).
     """
     from pocketmq.cli.message_format import MessageFormat, json_line, unescape
-    from pocketmq.cli.start_position import parse_start
+    from pocketmq.cli.start_position import parse_duration, parse_start
 
     position = parse_start(start or ("committed" if group else "earliest"), SystemClock().now_ms())
     if position == "committed" and not group:
         raise ConfigError("--from committed needs a group", why="only groups commit offsets", hint="add --group NAME")
+    if offset is not None and (start is not None or len(queue_ids or []) != 1):
+        raise ConfigError(
+            "--offset needs one queue", why="an offset counts in one queue", hint="--queue, without --from"
+        )
+    if sql and tags != "*":
+        raise ConfigError("options exclude each other", why="--sql and --tags", hint="SQL can compare TAGS, too")
+    timeout_ms = parse_duration("--timeout", timeout) if timeout else None
     end = unescape(separator)
     compiled = MessageFormat(text_format)
     render: Callable[[ReceivedMessage], bytes] = (
@@ -78,9 +111,12 @@ def consume(
         from pocketmq.client import PullConsumer
 
         async with PullConsumer(group=group or NO_GROUP, namesrv=namesrv) as consumer:
+            reading = Reading(topic, position, offset, queue_ids or [], broker, tags, sql)
             writing = Writing(consumer, render, commit=group is not None)
             begin = time.monotonic()
-            await writing.run(topic, position, follow=follow, count_max=count, tags=tags)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                    await writing.run(reading, follow=follow or timeout_ms is not None, count_max=count)
             if not sys.stdout.isatty():
                 print_note(f"{writing.count:,} messages in {time.monotonic() - begin:.2f} s")
             if writing.unreadable:
@@ -89,8 +125,56 @@ def consume(
                     why="their compressed bodies cannot be unpacked",
                     hint="pocketmq message get shows their other fields",
                 )
+            if timeout_ms is not None and count is not None and writing.count < count:
+                raise CommandFailed(
+                    f"{writing.count:,} of {count:,} messages came", why=f"waited {timeout}", hint="raise --timeout"
+                )
 
     run_async(body())
+
+
+@dataclass(slots=True, frozen=True)
+class Reading:
+    """What to read. ``position``: of all queues, unless ``offset`` is given, of the one queue."""
+
+    topic: str
+    position: str | int
+    offset: int | None
+    queue_ids: list[int]
+    broker: str
+    tags: str
+    sql: str
+
+    async def messages(self, consumer: "PullConsumer", follow: bool) -> "AsyncGenerator[ReceivedMessage, None]":
+        """Return the messages; with ``follow`` wait for the topic, and then read it from its beginning."""
+        waited = follow and await _wait_for_topic(consumer, self.topic)
+        target = self.topic if not (self.queue_ids or self.broker) else None
+        queues = choose_queues(await consumer.queues(self.topic), self.topic, self.queue_ids, self.broker)
+        start = "earliest" if waited and self.position == "latest" else self.position
+        return consumer.stream(
+            target or queues,
+            start=start if self.offset is None else dict.fromkeys(queues, self.offset),
+            stop_at_end=not follow,
+            tags=self.tags,
+            sql=self.sql,
+        )
+
+
+async def _wait_for_topic(consumer: "PullConsumer", topic: str) -> bool:
+    """Return when the topic exists, and whether it had to be waited for; says so on standard error."""
+    from pocketmq.client import NoRoute
+
+    waited = False
+    while True:
+        try:
+            await consumer.queues(topic)
+        except NoRoute as error:
+            if not waited:
+                print_progress(f"waiting for topic {topic}: {error.why or error.what}")
+            waited = True
+            await asyncio.sleep(TOPIC_RETRY_S)
+        else:
+            return waited
 
 
 class Writing:
@@ -107,14 +191,17 @@ class Writing:
         self.unreadable = 0
         """Messages with a compressed body that could not be unpacked; they count as read."""
 
-    async def run(self, topic: str, position: str | int, *, follow: bool, count_max: int | None, tags: str) -> None:
+    async def run(self, reading: Reading, *, follow: bool, count_max: int | None) -> None:
         """Read and write until the end, or ``count_max``, or forever; ``BrokenPipeError``: the reader has gone."""
         from pocketmq.common.body_codec import BodyUnreadable  # NumPy: not for --help
 
         out, render = sys.stdout.buffer, self._render
-        since_ms = position if isinstance(position, int) else 0  # a broker chooses the nearest message: RocketMQ's rule
+        position = reading.position
+        since_ms = (
+            position if isinstance(position, int) and reading.offset is None else 0
+        )  # a broker chooses the nearest message: RocketMQ's rule
         loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        stream = self._consumer.stream(topic, start=position, stop_at_end=not follow, tags=tags)
+        stream = await reading.messages(self._consumer, follow)
         try:
             with ProgressBar("consume", count_max, wanted=not sys.stdout.isatty()) as bar:
                 async with contextlib.aclosing(stream) as messages:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pocketmq.client.admin.dead_letters import DeadLetters, Resends
     from pocketmq.common.message import ReceivedMessage
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]
 Ids = Annotated[
     list[str] | None, typer.Option("--id", metavar="ID", help="Message id or offset message id; repeatable.")
 ]
@@ -62,7 +61,7 @@ def list_groups(as_json: options.Json = False, namesrv: options.Namesrv = option
 
 
 def show(
-    group: Group,
+    group: options.GroupArgument,
     ids: Ids = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of messages.")] = SHOWN,
     as_json: options.Json = False,
@@ -89,7 +88,7 @@ def show(
 
 
 def resend(
-    group: Group,
+    group: options.GroupArgument,
     ids: Ids = None,
     limit: Annotated[
         int | None,
@@ -146,7 +145,7 @@ def resend(
 
 
 def export(
-    group: Group,
+    group: options.GroupArgument,
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="A new file; - is standard output (JSON lines only).")
     ],

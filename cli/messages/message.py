@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import printable, time_text
 from pocketmq.cli.run import build_group, run_admin
@@ -42,7 +42,12 @@ def get(
             metavar="ID", help="Offset message id, unique id, or TOPIC/QUEUE/OFFSET (TOPIC/BROKER:QUEUE/OFFSET)."
         ),
     ],
-    topic: Annotated[str, typer.Option("--topic", help="Topic of a unique id.  [default: search all topics]")] = "",
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic", "-t", help="Topic of a unique id.  [default: search all topics]", autocompletion=complete.topics
+        ),
+    ] = "",
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
@@ -68,7 +73,10 @@ def get(
             if not found.messages:
                 topics = [topic] if topic else await _user_topics(admin)
                 found.add(await finder.by_unique_id(message, topics))
-        _print(found, as_json, f"no message {message}")
+        hint = "it may be older than the retention time, or of another topic"
+        if place is not None:
+            hint = f"pocketmq topic describe {place[1]} shows the offsets that are there"
+        _print(found, as_json, f"no message {message}", hint)
 
     run_admin(namesrv, body)
 
@@ -88,13 +96,14 @@ async def _user_topics(admin: object) -> list[str]:
 
 
 def query(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topic: options.TopicArgument,
     key: Annotated[str, typer.Option("--key", help="One of the message's keys.")] = "",
     unique_id: Annotated[str, typer.Option("--unique-id", help="The id that the producer assigned.")] = "",
-    begin: Annotated[str, typer.Option("--begin", help="Stored at or after: a time, ms, or 15m (ago).")] = "",
-    end: Annotated[str, typer.Option("--end", help="Stored at or before.")] = "",
+    begin: options.From = "",
+    until: options.Until = "",
+    former_end: Annotated[str, typer.Option("--end", hidden=True)] = "",
     max_messages: Annotated[
-        int, typer.Option("--max", min=1, max=64, help="Maximum number of messages, the newest.")
+        int, typer.Option("--limit", "-n", min=1, max=64, help="Maximum number of messages, the newest.")
     ] = 32,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
@@ -102,9 +111,10 @@ def query(
     """Find messages by key or unique id, on all brokers of the topic."""
     if bool(key) == bool(unique_id):
         raise ConfigError("bad options", why="--key or --unique-id is needed, not both", hint="give one of them")
-    begin_ms = parse_bound("--begin", begin) or 0
-    end_ms = parse_bound("--end", end)
-    end_ms = (1 << 63) - 1 if end_ms is None else end_ms
+    begin_ms = parse_bound("--from", begin) or 0
+    until_ms = parse_bound("--until", until)
+    if until_ms is None and former_end:
+        until_ms = (parse_bound("--end", former_end) or 0) + 1
 
     async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.query import MessageFinder
@@ -114,16 +124,21 @@ def query(
             key or unique_id,
             unique=bool(unique_id),
             begin_ms=begin_ms,
-            end_ms=end_ms,
+            end_ms=(1 << 63) - 1 if until_ms is None else until_ms - 1,
             max_messages=max_messages,
         )
-        limits = f", stored from {time_text(begin_ms)} to {time_text(end_ms)}" if begin or end else ""
-        _print(found, as_json, f"no message with {'key ' + key if key else 'unique id ' + unique_id}{limits}")
+        limits = f", stored from {time_text(begin_ms)}" if begin else ""
+        limits += "" if until_ms is None else f"{'' if limits else ', stored'} until {time_text(until_ms)}"
+        hint = "it may be older than the retention time, of another topic, or stored by a broker whose index was off "
+        hint += "(message_index_enable)"
+        if limits:
+            hint = "it may be outside of --from and --until; otherwise " + hint
+        _print(found, as_json, f"no message with {'key ' + key if key else 'unique id ' + unique_id}{limits}", hint)
 
     run_admin(namesrv, body)
 
 
-def _print(found: "Found", as_json: bool, nothing: str) -> None:
+def _print(found: "Found", as_json: bool, nothing: str, hint: str) -> None:
     from pocketmq.cli.message_format import json_line
 
     for message in found.messages:
@@ -146,8 +161,7 @@ def _print(found: "Found", as_json: bool, nothing: str) -> None:
     raise CommandFailed(
         nothing,
         why="; ".join(looked) or "no topic to search",
-        hint="it may be older than the retention time, outside of --begin and --end, of another topic, or stored by a "
-        "broker whose index was off (message_index_enable)",
+        hint=hint,
         cause=Cause.CONNECTION if failed and len(failed) == len(found.asked) else Cause.BAD_REQUEST,
     )
 

@@ -9,17 +9,17 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.output import ProgressBar, print_json, print_note
 from pocketmq.cli.run import run_async
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pocketmq.cli.input import LineParser
     from pocketmq.client import Message, Producer, Receipt
 
 BATCH_MAX = 1_000
@@ -27,8 +27,23 @@ BATCH_BYTES_MAX = 256 << 10
 BATCHES_IN_FLIGHT = 4
 
 
+class Parser(Protocol):
+    """Makes a message of a line."""
+
+    def parse(self, line: bytes) -> "Message":
+        """Return the message; raise ``InputFailed`` for a line that is none."""
+        ...
+
+
 def produce(
-    topic: Annotated[str, typer.Argument(help="Topic; created by the first message where the broker allows it.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC",
+            help="Topic; created by the first message where the broker allows it.",
+            autocompletion=complete.topics,
+        ),
+    ],
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]…", help="Files to read; - or none: stdin.")
     ] = None,
@@ -55,14 +70,24 @@ def produce(
     deliver_at: Annotated[
         str, typer.Option("--deliver-at", metavar="TIME", help="Deliver at 2026-11-21T07:00:00Z or ms since 1970.")
     ] = "",
+    json_lines: Annotated[
+        bool, typer.Option("--json-lines", help="Each line is a message as consume --json writes it: copies a topic.")
+    ] = False,
+    no_delay: Annotated[
+        bool, typer.Option("--no-delay", help="With --json-lines: send at once what was delayed.")
+    ] = False,
     message: Annotated[
         str | None, typer.Option("--message", "-m", metavar="BODY", help="Send this instead of reading lines.")
     ] = None,
     count: Annotated[
-        int | None, typer.Option("-n", min=1, help="Stop after so many messages; with -m send so many.")
+        int | None,
+        typer.Option("--limit", "-n", min=1, help="Stop after this many messages; with -m send this many."),
     ] = None,
-    rate: Annotated[float | None, typer.Option("--rate", min=0.001, help="At most so many messages a second.")] = None,
-    timeout_ms: options.TimeoutMs = 3000,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, help="Maximum number of messages a second.")
+    ] = None,
+    timeout: options.Timeout = "3s",
+    former_timeout_ms: options.FormerTimeoutMs = None,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
     as_json: options.Json = False,
 ) -> None:
@@ -71,9 +96,11 @@ def produce(
     Exit code 0 only if every message was stored. Progress goes to standard error, the summary with --json to standard
     output.
     """
-    from pocketmq.cli.input import LineParser
+    from pocketmq.cli.input import LINE_BYTES_MAX, LineParser
     from pocketmq.cli.message_format import unescape
-    from pocketmq.cli.start_position import parse_delay, parse_time
+    from pocketmq.cli.start_position import parse_duration, parse_time
+
+    timeout_ms = options.timeout_ms_of(timeout, former_timeout_ms)
 
     if sum(map(bool, (key, key_separator, key_field))) > 1:
         raise ConfigError("options exclude each other", why="--key, --key-sep and --key-field", hint="use one of them")
@@ -81,7 +108,14 @@ def produce(
         raise ConfigError("options exclude each other", why="--message and files", hint="use one of them")
     if sum(map(bool, (delay_level, delay, deliver_at))) > 1:
         raise ConfigError("options exclude each other", why="--delay-level, --delay and --deliver-at", hint="use one")
-    parser = LineParser(
+    fields = (key, key_separator, key_field, sharding, tags, properties, delay_level, delay, deliver_at, message)
+    if json_lines and any(fields):
+        why = "--json-lines and an option that says what every message has"
+        raise ConfigError("options exclude each other", why=why, hint="the lines of JSON say it")
+    if no_delay and not json_lines:
+        raise ConfigError("bad options", why="--no-delay without --json-lines", hint="add it, or omit --no-delay")
+    line_bytes_max = LINE_BYTES_MAX
+    parser: Parser = LineParser(
         topic,
         tags=tags,
         key=key,
@@ -90,22 +124,25 @@ def produce(
         sharding=sharding,
         properties=_properties(properties or []),
         delay_time_level=delay_level,
-        delay_time_ms=parse_delay(delay) if delay else None,
+        delay_time_ms=parse_duration("--delay", delay) if delay else None,
         deliver_time_ms=parse_time(deliver_at) if deliver_at else None,
     )
-    singly = bool(delay_level or delay or deliver_at)
+    if json_lines:
+        from pocketmq.cli import json_lines as lines
+
+        parser, line_bytes_max = lines.JsonLineParser(topic, with_delay=not no_delay), lines.LINE_BYTES_MAX
 
     async def body() -> None:
         from pocketmq.client import Producer
 
         async with Producer(group="pocketmq-cli", namesrv=namesrv, send_msg_timeout_ms=timeout_ms) as producer:
-            sending = Sending(producer, rate=rate, count_max=count, in_order=sharding, singly=singly)
+            sending = Sending(producer, rate=rate, count_max=count, in_order=sharding or json_lines)
             begin = time.monotonic()
             try:
                 if message is not None:
                     await sending.repeat(parser.parse(os.fsencode(message)), count or 1)
                 else:
-                    await sending.read(parser, files or ["-"])
+                    await sending.read(parser, files or ["-"], line_bytes_max)
             except BaseException as error:  # Ctrl-C, or a send that failed: what is certain, and what is not
                 if sending.sent or isinstance(error, asyncio.CancelledError):
                     doubtful = sending.taken - sending.sent
@@ -119,8 +156,8 @@ def produce(
 class Sending:
     """Gathers messages into batches and keeps a few of them on their way.
 
-    ``in_order``: one batch at a time, so that a retried one cannot overtake. ``singly``: each message is a request of
-    its own, as delayed ones must be. The first failure ends it.
+    ``in_order``: one batch at a time, so that a retried one cannot overtake. Delayed messages are requests of their
+    own. The first failure ends it.
     """
 
     def __init__(
@@ -130,9 +167,7 @@ class Sending:
         rate: float | None,
         count_max: int | None,
         in_order: bool,
-        singly: bool = False,
     ) -> None:
-        self._singly = singly
         self._producer = producer
         self._rate = rate
         self._count_max = count_max
@@ -154,7 +189,7 @@ class Sending:
                 await self._send([message] * min(self._batch_max, count - self.taken))
             await self._settle(0)
 
-    async def read(self, parser: "LineParser", paths: Iterable[str]) -> None:
+    async def read(self, parser: Parser, paths: Iterable[str], line_bytes_max: int) -> None:
         """Send the lines of all files, one after the other."""
         from pocketmq.cli.input import InputFile, LineSplitter
 
@@ -162,7 +197,7 @@ class Sending:
             for path in paths:
                 if path == "-" and sys.stdin.isatty():
                     print_note("one message a line; Ctrl-D ends")
-                splitter = LineSplitter()
+                splitter = LineSplitter(line_bytes_max)
                 async for data in InputFile(path).chunks():
                     await self._lines(parser, splitter.feed(data))
                     if self._full:
@@ -174,7 +209,7 @@ class Sending:
     def _full(self) -> bool:
         return self._count_max is not None and self.taken >= self._count_max
 
-    async def _lines(self, parser: "LineParser", lines: list[bytes]) -> None:
+    async def _lines(self, parser: Parser, lines: list[bytes]) -> None:
         batch: list[Message] = []
         size_bytes = 0
         for line in lines:
@@ -205,9 +240,13 @@ class Sending:
         await self._settle(self._batches_in_flight - 1)
 
     async def _receipts(self, batch: "list[Message]") -> "Sequence[Receipt]":
-        if not self._singly:
-            return await self._producer.send_batch(batch)
-        return await asyncio.gather(*[self._producer.send_nowait(message) for message in batch])
+        receipts: list[Receipt] = []
+        for delayed, group in groupby(batch, lambda message: message.is_timed or message.delay_time_level > 0):
+            if delayed:
+                receipts += await asyncio.gather(*[self._producer.send_nowait(message) for message in group])
+            else:
+                receipts += await self._producer.send_batch(group)
+        return receipts
 
     async def _settle(self, left: int) -> None:
         """Wait until at most ``left`` batches are on their way, and take their receipts."""

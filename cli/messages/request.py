@@ -9,20 +9,24 @@ from typing import Annotated
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.run import run_async
 
 
 def request(
-    topic: Annotated[str, typer.Argument(help="Topic whose consumers reply.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="Topic whose consumers reply.", autocompletion=complete.topics)
+    ],
     message: Annotated[str, typer.Option("--message", "-m", metavar="BODY", help="Body of the request.")],
     key: Annotated[str, typer.Option("--key", help="Key of the request.")] = "",
     tags: Annotated[str, typer.Option("--tags", help="Tag of the request.")] = "",
-    timeout_ms: options.TimeoutMs = 3000,
+    timeout: options.Timeout = "3s",
+    former_timeout_ms: options.FormerTimeoutMs = None,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Send one request and print the body of the reply; exit code 0 only if it arrives in time."""
+    """Send one request and print the body of the reply; exit code 0 only if it arrives in time. reply answers."""
+    timeout_ms = options.timeout_ms_of(timeout, former_timeout_ms)
 
     async def body() -> None:
         from pocketmq.cli.message_format import json_line

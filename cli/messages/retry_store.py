@@ -99,10 +99,13 @@ def show(
 def drain(
     url: Url,
     name: Name = "default",
-    timeout_s: Annotated[float, typer.Option("--timeout-s", min=0.1, help="Give up after this time.")] = 60.0,
+    timeout: options.Timeout = "60s",
+    former_timeout_s: Annotated[float | None, typer.Option("--timeout-s", min=0.1, hidden=True)] = None,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Deliver the waiting messages, ordered ones in order; for an application that will not return."""
+    former_ms = None if former_timeout_s is None else int(former_timeout_s * 1000)
+    timeout_s = options.timeout_ms_of(timeout, former_ms) / 1000
 
     async def body() -> None:
         import asyncio

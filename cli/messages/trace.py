@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.messages.message import clean
 from pocketmq.cli.output import print_json, time_text
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 
 def trace(
     msg_id: Annotated[str, typer.Argument(metavar="ID", help="The id that the producer assigned (msg_id).")],
-    topic: Annotated[str, typer.Option("--topic", help="Topic of the message, if its producer did not trace it.")] = "",
+    topic: Annotated[
+        str,
+        typer.Option(
+            "--topic",
+            "-t",
+            help="Topic of the message, if its producer did not trace it.",
+            autocompletion=complete.topics,
+        ),
+    ] = "",
     trace_topic: Annotated[str, typer.Option("--trace-topic", help="Topic of the trace messages.")] = (TRACE_TOPIC),
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,

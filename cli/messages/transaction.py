@@ -10,7 +10,8 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.output import print_note, print_rows, time_text
-from pocketmq.cli.run import build_group, run_admin
+from pocketmq.cli.run import build_group, confirm, run_admin
+from pocketmq.cli.start_position import parse_duration
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
@@ -22,8 +23,8 @@ def build_app() -> typer.Typer:
 
 
 def list_open(
-    broker: Annotated[str, typer.Option("--broker", help="Only this broker.")] = "",
-    max_count: Annotated[int, typer.Option("--max", min=1, max=100_000, help="Maximum number of rows.")] = 1000,
+    broker: options.Broker = "",
+    max_count: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of rows.")] = 1000,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
@@ -56,21 +57,27 @@ def list_open(
 def end(
     group: Annotated[str, typer.Option("--group", "-g", help="Producer group whose half messages are ended.")],
     commit: Annotated[bool, typer.Option("--commit/--rollback", help="Deliver them, or drop them.")],
-    broker: Annotated[str, typer.Option("--broker", help="Only this broker.")] = "",
+    broker: options.Broker = "",
     half_offset: Annotated[
         list[int] | None, typer.Option("--half-offset", help="Only this one, as list shows it; repeatable.")
     ] = None,
-    older_than_s: Annotated[int, typer.Option("--older-than", min=0, help="Only those of this age, in seconds.")] = 0,
-    max_count: Annotated[int, typer.Option("--max", min=1, max=1_000_000, help="Look at no more than this.")] = 100_000,
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="TIME", help="Only those that are at least 30s, 15m or 2h old.")
+    ] = "0s",
+    max_count: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="Look at no more than this.")
+    ] = 100_000,
+    yes: options.Yes = False,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Decide half messages whose producers are gone: commit them or roll them back, for good."""
+    age_ms = parse_duration("--older-than", f"{older_than}s" if older_than.isdecimal() else older_than)
 
     async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.transaction_admin import end_transactions, open_transactions
 
-        oldest_ms = time.time_ns() // 1_000_000 - older_than_s * 1000
+        oldest_ms = time.time_ns() // 1_000_000 - age_ms
         chosen = [
             (name, each)
             for name, each in await open_transactions(admin, broker, max_count)
@@ -78,7 +85,8 @@ def end(
             and each.store_timestamp <= oldest_ms
             and (not half_offset or each.queue_offset in half_offset)
         ]
-        word = "committed" if commit else "rolled back"
+        verb, word = ("Commit", "committed") if commit else ("Roll back", "rolled back")
+        confirm(f"{verb} {len(chosen):,} half messages of {group}?", yes or not chosen, else_what="nothing was decided")
         rows = [
             (name, each.queue_offset, each.topic, each.uniq_key, why or word)
             for name, each, why in await end_transactions(admin, chosen, commit=commit)

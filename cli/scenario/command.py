@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from pocketmq.cli import options
+from pocketmq.cli import complete, options
 from pocketmq.cli.exit_codes import CommandFailed, ExitCode
 from pocketmq.cli.output import print_json, print_table
 from pocketmq.cli.run import run_async
@@ -28,8 +28,16 @@ TOGETHER_S_MAX: Final = 240.0
 """A run that takes longer hangs, and is ended."""
 
 
+def complete_name(incomplete: str) -> list[str]:
+    """Return the names that begin with what is typed."""
+    return complete.beginning_with(["list", *(each.name for each in CATALOG)], incomplete)
+
+
 def scenario(
-    name: Annotated[str, typer.Argument(metavar="list|NAME", help="The scenario; 'list' shows all names.")],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="list|NAME", help="The scenario; 'list' shows all names.", autocompletion=complete_name),
+    ],
     as_json: options.Json = False,
     picture: Annotated[
         str | None, typer.Option("--picture", metavar="FILE", help="Draw the sends into a .png or .svg file.")

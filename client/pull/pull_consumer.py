@@ -23,7 +23,7 @@ from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.pull.offsets import ConsumeFromWhere, StartPosition, check_offset, start_timestamp_ms
 from pocketmq.client.pull.pull_round import QUEUES_PER_PULL_MAX, Round, next_round
 from pocketmq.client.pull.pull_wire import NO_OFFSET, PULL_BYTES_DEFAULT, PULL_BYTES_MAX, PullResult, PullWire
-from pocketmq.client.pull.subscription import ALL, Subscription, parse_subscription, subscription_data
+from pocketmq.client.pull.subscription import ALL, Subscription, parse_sql, parse_subscription, subscription_data
 from pocketmq.client.together import together
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
@@ -220,20 +220,23 @@ class PullConsumer(Lifecycle):
 
     async def stream(
         self,
-        topic: str,
+        target: "str | MessageQueue | Iterable[MessageQueue]",
         *,
-        start: StartPosition = "committed",
+        start: "StartPosition | Mapping[MessageQueue, int]" = "committed",
         stop_at_end: bool = False,
         tags: str = ALL,
+        sql: str = "",
     ) -> AsyncGenerator[ReceivedMessage, None]:
-        """Iterate over a topic: ``async for message in consumer.stream("T", start="earliest", stop_at_end=True)``.
+        """Iterate over a topic, or some of its queues:
+        ``async for message in consumer.stream("T", start="earliest", stop_at_end=True)``.
 
+        ``start`` may also be the offset of each queue. ``sql``: a filter on properties (SQL92), instead of ``tags``.
         ``stop_at_end`` ends where each queue ended when the iteration began. The next pull runs while messages are
         handed out. ``commit()`` inside the loop covers the messages handed out, the current one included. Transient
         errors (a broker restarts) are retried for a minute, then raised.
         """
         positions = self._positions
-        async with aclosing(self._stream(topic, start, stop_at_end, tags)) as rounds:
+        async with aclosing(self._stream(target, start, stop_at_end, tags, sql)) as rounds:
             async for messages, after in rounds:
                 queue: MessageQueue | None = None
                 for message in messages:
@@ -260,12 +263,20 @@ class PullConsumer(Lifecycle):
                     yield messages
 
     async def _stream(
-        self, topic: str, start: StartPosition, stop_at_end: bool, tags: str
+        self,
+        target: "str | MessageQueue | Iterable[MessageQueue]",
+        start: "StartPosition | Mapping[MessageQueue, int]",
+        stop_at_end: bool,
+        tags: str,
+        sql: str = "",
     ) -> AsyncGenerator[tuple[list[ReceivedMessage], dict[MessageQueue, int]], None]:
         """Yield (messages, positions after them) for each round of pulls."""
-        queues = await self._queues_of(topic)
-        subscription = await self._subscribed(queues, tags)
-        cursors = await self._start_offsets(queues, start)
+        queues = await self._queues_of(target)
+        subscription = await self._subscribed(queues, tags, sql)
+        if isinstance(start, Mapping):
+            cursors = {queue: check_offset(start.get(queue)) for queue in queues}
+        else:
+            cursors = await self._start_offsets(queues, start)
         self._positions.update(cursors)
         ends: dict[MessageQueue, int] = {}
         if stop_at_end:
@@ -408,14 +419,15 @@ class PullConsumer(Lifecycle):
             await self.queues(topic)
         return queues
 
-    async def _subscribed(self, queues: Sequence[MessageQueue], tags: str) -> Subscription | None:
+    async def _subscribed(self, queues: Sequence[MessageQueue], tags: str, sql: str = "") -> Subscription | None:
         """Record the subscription, so that heartbeats name it; return the filter, None for everything."""
         changed = False
         subscription: Subscription | None = None
         for topic in {queue.topic for queue in queues}:
             known = self._subscriptions.get(topic)
-            subscription = parse_subscription(topic, tags, self.instance.clock.now_ms())
-            if known is None or known.tags != subscription.tags:
+            now_ms = self.instance.clock.now_ms()
+            subscription = parse_sql(topic, sql, now_ms) if sql else parse_subscription(topic, tags, now_ms)
+            if known is None or not known.selects_as(subscription):
                 self._subscriptions[topic] = subscription
                 changed = True
             else:

@@ -31,6 +31,12 @@ class Subscription:
         """Whether it selects every message."""
         return self.expression_type == TAG_TYPE and not self.tags
 
+    def selects_as(self, other: "Subscription") -> bool:
+        """Return whether another subscription selects the same messages by the same expression."""
+        if self.expression_type != other.expression_type or self.tags != other.tags:
+            return False
+        return self.expression_type == TAG_TYPE or self.expression == other.expression
+
     @property
     def codes(self) -> frozenset[int]:
         """The Java hashes of the tags: what the broker compares."""

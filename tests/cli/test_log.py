@@ -85,7 +85,7 @@ def test_dump_shows_records_by_place_topic_and_time(store: RocketStore) -> None:
     assert [line["physical_offset"] for line in lines] == [sent.physical_offset for sent in mine[5:7]]
     line = json.loads(run("dump", store.root, "--offset", store.sent[9].physical_offset, "-n", 1, "--json").stdout)
     assert line["physical_offset"] == store.sent[9].physical_offset
-    since = ("--from-time", store.sent[95].stored_ms, "--to-time", store.sent[97].stored_ms)
+    since = ("--from", store.sent[95].stored_ms, "--until", store.sent[97].stored_ms)
     assert len(run("dump", store.root, *since, "--json").stdout.splitlines()) == 2
     shown = run("dump", store.root, "-n", 1, "--format", "hex").stdout
     assert "da a3 20 a7" in shown
@@ -110,7 +110,7 @@ def test_dump_shows_the_other_files(store: RocketStore, what: str) -> None:
 
 def test_dump_says_what_is_wrong_with_its_options(store: RocketStore) -> None:
     """Unknown kinds, formats and times are refused; an empty result is an error with a hint."""
-    for arguments in (("--what", "x"), ("--format", "x"), ("--from-time", "soon"), ("--index-numbers", "5")):
+    for arguments in (("--what", "x"), ("--format", "x"), ("--from", "soon"), ("--index-numbers", "5")):
         with pytest.raises(ConfigError):
             run("dump", store.root, *arguments)
     with pytest.raises(PocketMQError, match="no such record"):

@@ -40,7 +40,7 @@ def test_produce_and_consume(broker: PocketBroker, run_process: RunCommand) -> N
         pytest.param(("dlq", "list"), 0, b"", marks=soak),
         pytest.param(("transaction", "list"), 0, b"", marks=soak),
         (("doctor",), 0, b"append lock free now"),
-        (("request", "NoSuchTopic", "-m", "x", "--timeout-ms", "1"), 1, b"error: "),
+        (("request", "NoSuchTopic", "-m", "x", "--timeout", "1ms"), 1, b"error: "),
         pytest.param(("trace", "0" * 32), 1, b"error: ", marks=soak),
     ],
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pocketmq.cli.start_position import parse_delay, parse_start, parse_time
+from pocketmq.cli.start_position import parse_duration, parse_start, parse_time
 from pocketmq.common.errors import ConfigError
 
 NOW_MS = 1_700_000_000_000
@@ -36,7 +36,7 @@ def test_anything_else_is_refused(text: str) -> None:
 
 def test_delays_and_times_of_delivery() -> None:
     """Whole ms; a time between two ms is rounded up, so that no message is early."""
-    assert [parse_delay(text) for text in ("500ms", "30s", "15m", "2h", "3d")] == [
+    assert [parse_duration("--delay", text) for text in ("500ms", "30s", "15m", "2h", "3d")] == [
         500,
         30_000,
         900_000,
@@ -51,7 +51,7 @@ def test_delays_and_times_of_delivery() -> None:
 def test_other_delays_are_refused(text: str) -> None:
     """The error has the valid forms."""
     with pytest.raises(ConfigError, match="write 500ms"):
-        parse_delay(text)
+        parse_duration("--delay", text)
 
 
 @pytest.mark.parametrize("text", ["", "15m", "1969-12-31T00:00:00Z", "tomorrow", "1" * 16])

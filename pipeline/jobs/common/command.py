@@ -48,7 +48,7 @@ BrokerWaitMs = Annotated[
     int, typer.Option("--broker-wait-ms", min=0, help="How long to wait for brokers that do not answer.")
 ]
 DEFAULT_BROKER_WAIT_MS: Final = 30_000
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class JobFailed(PocketMQError):

@@ -23,8 +23,9 @@ def replay(
     speed: Annotated[
         float, typer.Option("--speed", min=0, help="Follow the rows' times: 1 at their pace, 10 ten times as fast.")
     ] = 0,
-    since: Annotated[str, typer.Option("--since", metavar="TIME", help="Only rows from 2026-11-21T07:00:00Z on.")] = "",
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help="Only rows from 2026-11-21T07:00:00Z on.")] = "",
     until: Annotated[str, typer.Option("--until", metavar="TIME", help="Only rows before that time.")] = "",
+    former_since: Annotated[str, typer.Option("--since", hidden=True)] = "",
     body: Annotated[str, typer.Option("--body-column", help="Column of the body; text or binary.")] = "body",
     time: Annotated[
         str, typer.Option("--time-column", help="Column of the time.  [default: store_timestamp if there]")
@@ -64,6 +65,7 @@ def replay(
     """
     if rate and speed:
         raise ConfigError("options exclude each other", why="--rate and --speed", hint="give one of them")
+    since = since or former_since
     bounds = [_time_ms(text) if text else None for text in (since, until)]
 
     from pocketmq.pipeline.jobs.common.session import import_spark, job_session
@@ -90,7 +92,7 @@ def replay(
         frame = between(frame, columns.time, *bounds)
         found = summary(frame, columns)
         if not found.rows:
-            raise JobFailed("nothing to send", why=f"{path} has no such rows", hint="check the path, --since, --until")
+            raise JobFailed("nothing to send", why=f"{path} has no such rows", hint="check the path, --from, --until")
         if dry_run:
             _say_plan(found, rate, speed, as_json)
             return
@@ -158,7 +160,7 @@ JOB: Final = Job(
     replay,
     (
         "/data/orders -t orders-copy --rate 5000",
-        "/data/orders -t orders-copy --speed 10 --since 2026-11-21T07:00Z --until 2026-11-21T09:00Z",
+        "/data/orders -t orders-copy --speed 10 --from 2026-11-21T07:00Z --until 2026-11-21T09:00Z",
         "flights.parquet -t flights --body-column row --queue-by carrier --order-by time_hour --dry-run",
     ),
 )

@@ -81,7 +81,7 @@ def between(frame: "DataFrame", time: str, since_ms: int | None, until_ms: int |
     from pyspark.sql import functions as F
 
     if (since_ms is not None or until_ms is not None) and not time:
-        raise ConfigError("no times", why="--since and --until need a column of time", hint="--time-column NAME")
+        raise ConfigError("no times", why="--from and --until need a column of time", hint="--time-column NAME")
     if since_ms is not None:
         frame = frame.where(F.col(time) >= F.timestamp_millis(F.lit(since_ms)))
     if until_ms is not None:

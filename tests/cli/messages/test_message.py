@@ -51,7 +51,7 @@ def test_query_finds_by_key_and_unique_id_oldest_first(broker: PocketBroker, sen
     assert [line["body"] for line in lines] == ["first", "second \x1b[2J"]
     line = json.loads(run(broker, "query", "Orders", "--unique-id", sent[0].msg_id, "--json").stdout)
     assert line["msg_id"] == sent[0].msg_id
-    line = json.loads(run(broker, "query", "Orders", "--key", "k1", "--max", 1, "--json").stdout)
+    line = json.loads(run(broker, "query", "Orders", "--key", "k1", "--limit", 1, "--json").stdout)
     assert line["body"].startswith("second")
 
 
@@ -80,7 +80,7 @@ def test_not_found_says_what_was_looked_at(broker: PocketBroker, sent: list[Rece
     assert "pocket" in caught.value.why
     assert "time range" in caught.value.why
     with pytest.raises(PocketMQError) as caught:
-        run(broker, "query", "Orders", "--key", "k1", "--end", "1000")
+        run(broker, "query", "Orders", "--key", "k1", "--until", "1000")
     assert "1970-01-01T00:00:01" in caught.value.what
     with pytest.raises(PocketMQError) as caught:
         run(broker, "get", f"Orders/{sent[0].queue_id}/99")
@@ -98,7 +98,7 @@ def test_wrong_usage_is_reported_before_any_request(broker: PocketBroker) -> Non
         ("get", "hello"),
         ("query", "Orders"),
         ("query", "Orders", "--key", "a", "--unique-id", "b"),
-        ("query", "Orders", "--key", "a", "--begin", "soon"),
+        ("query", "Orders", "--key", "a", "--from", "soon"),
     ):
         with pytest.raises(ConfigError):
             run(broker, *arguments)

@@ -201,7 +201,7 @@ def test_a_topic_that_exists_is_not_changed_by_accident(pocketmq: Any, run_comma
         (("produce", "T", "none.txt"), 1, "none.txt: No such file"),
         (("produce", "T", "-m", "x", "--key", "a", "--key-sep", ":"), 2, "exclude each other"),
         (("produce", "T", "-m", "x", "--delay", "1s", "--delay-level", "1"), 2, "exclude each other"),
-        (("produce", "T", "-m", "x", "--delay", "soon"), 2, "bad delay"),
+        (("produce", "T", "-m", "x", "--delay", "soon"), 2, "bad --delay"),
         (("produce", "T", "-m", "x", "--deliver-at", "soon"), 2, "bad time"),
         (("produce", "T", "-m", "x", "--delay", "4d"), 1, "max delay 259200000ms"),
         (("consume", "T", "--from", "9" * 30), 2, "bad position"),

@@ -77,7 +77,7 @@ def test_show_prints_one_message(url: str) -> None:
 def test_drain_delivers_in_order(url: str) -> None:
     """All waiting messages go to the broker; the store is empty afterwards."""
     with PocketBroker() as broker:
-        done = run("drain", url, "--namesrv", broker.namesrv, "--timeout-s", "20")
+        done = run("drain", url, "--namesrv", broker.namesrv, "--timeout", "20s")
         assert done.exit_code == 0, done.output
     assert json.loads(run("list", url, "--json").stdout) == []
     assert len(json.loads(run("list", url, "--given-up", "--json").stdout)) == 1

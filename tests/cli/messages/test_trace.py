@@ -91,7 +91,7 @@ def test_no_trace_says_where_was_looked(broker: PocketBroker) -> None:
 def test_request_prints_the_reply(broker: PocketBroker) -> None:
     """Standard output has the body of the reply; without a consumer the error gives the known facts."""
     with pytest.raises(NoReply, match="whether a consumer has seen it is not known"):
-        run(request, broker, "Asked", "-m", "anybody?", "--timeout-ms", 1500)
+        run(request, broker, "Asked", "-m", "anybody?", "--timeout", "1500ms")
     started = threading.Event()
     consumer = BlockingConsumer("repliers", broker.namesrv, consume_from_where=FIRST)
     with BlockingProducer("replier", broker.namesrv) as producer:
@@ -105,8 +105,8 @@ def test_request_prints_the_reply(broker: PocketBroker) -> None:
 
         with consumer:
             assert started.wait(60)
-            assert run(request, broker, "Asked", "-m", "hello", "--timeout-ms", 20_000).stdout == "echo:hello\n"
-            line = json.loads(run(request, broker, "Asked", "-m", "x", "--json", "--timeout-ms", 20_000).stdout)
+            assert run(request, broker, "Asked", "-m", "hello", "--timeout", "20s").stdout == "echo:hello\n"
+            line = json.loads(run(request, broker, "Asked", "-m", "x", "--json", "--timeout", "20s").stdout)
             assert line["body"] == "echo:x"
 
 

@@ -87,11 +87,11 @@ def test_open_ones_are_ended_by_hand(broker: PocketBroker) -> None:
     asyncio.run(leave("gone", 3))
     asyncio.run(leave("kept", 1))
     first, *others = open_of("gone")
-    (row,) = json.loads(run(broker, "end", "-g", "gone", "--half-offset", first, "--commit", "--json").stdout)
+    (row,) = json.loads(run(broker, "end", "-g", "gone", "--half-offset", first, "--commit", "--yes", "--json").stdout)
     assert (row["half_offset"], row["topic"], row["result"]) == (first, "Ended", "committed")
     assert run(broker, "end", "-g", "gone", "--older-than", 3600, "--rollback", "--json").stdout.strip() == "[]"
     assert open_of("gone") == others
-    rows = json.loads(run(broker, "end", "-g", "gone", "--rollback", "--json").stdout)
+    rows = json.loads(run(broker, "end", "-g", "gone", "--rollback", "--yes", "--json").stdout)
     assert [each["result"] for each in rows] == ["rolled back"] * 2
     assert (open_of("gone"), len(open_of("kept"))) == ([], 1)
 

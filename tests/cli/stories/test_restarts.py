@@ -81,7 +81,7 @@ async def test_each_parked_send_has_its_own_time() -> None:
 async def test_the_command_line_waits_too(run_process: RunCommand) -> None:
     """``produce`` says how long it has waited, and for whom."""
     done = await asyncio.to_thread(
-        run_process, "produce", "Orders", "-m", "x", "--namesrv", "127.0.0.1:1", "--timeout-ms", "200"
+        run_process, "produce", "Orders", "-m", "x", "--namesrv", "127.0.0.1:1", "--timeout", "200ms"
     )
     assert done.returncode != 0
     assert b"waited" in done.stderr

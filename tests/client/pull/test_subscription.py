@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client.errors import SubscriptionIllegal
-from pocketmq.client.pull.subscription import parse_subscription
+from pocketmq.client.pull.subscription import parse_sql, parse_subscription
 
 
 def test_expressions() -> None:
@@ -25,3 +25,12 @@ def test_what_cannot_be_a_filter_is_refused(bad: Any) -> None:
     """No tag, a single bar, too long, too many, not a text."""
     with pytest.raises(SubscriptionIllegal):
         parse_subscription("T", bad, 1)
+
+
+def test_a_heartbeat_is_due_where_the_selection_changes() -> None:
+    """Another SQL filter selects other messages, though neither has tags; the same one again does not."""
+    everything, cheap = parse_subscription("T", "*", 1), parse_sql("T", "price < 1", 1)
+    assert not everything.selects_as(cheap)
+    assert not cheap.selects_as(parse_sql("T", "price < 2", 1))
+    assert cheap.selects_as(parse_sql("T", "price < 1", 2))
+    assert parse_subscription("T", "A || B", 1).selects_as(parse_subscription("T", "B||A", 2))

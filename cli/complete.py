@@ -1,0 +1,76 @@
+"""What the shell completes after the names of commands and options: topics, groups, words.
+
+Lives here: the callbacks that typer calls while the user holds the TAB key. A cluster that does not answer within
+``PATIENCE_S`` completes nothing: a completion never fails and never prints.
+"""
+
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from pocketmq.client.admin.admin import Admin
+
+PATIENCE_S: Final = 1.0
+"""How long a shell may wait for name servers and brokers."""
+Found = list[str]
+
+
+def topics(context: typer.Context, incomplete: str) -> Found:
+    """Return the users' topics, or all that begin with what is typed if it begins like a topic of the system."""
+
+    async def ask(admin: "Admin") -> Iterable[str]:
+        from pocketmq.common.topics import is_system_topic
+
+        found = await admin.topics()
+        if incomplete.startswith(("%", "RMQ", "SCHEDULE", "TRANS")):
+            return found
+        clusters = (await admin.cluster_info()).cluster_addr_table
+        own = {*await admin.masters(), *clusters, *(f"{cluster}_REPLY_TOPIC" for cluster in clusters)}
+        return [name for name in found if name not in own and "%" not in name and not is_system_topic(name)]
+
+    return beginning_with(_asked(context, ask), incomplete)
+
+
+def groups(context: typer.Context, incomplete: str) -> Found:
+    """Return the consumer groups."""
+    return beginning_with(_asked(context, lambda admin: admin.groups()), incomplete)
+
+
+def words(*choices: str) -> Callable[[str], Found]:
+    """Return the completion of an option that takes one of a few words."""
+
+    def complete(incomplete: str) -> Found:
+        return beginning_with(choices, incomplete)
+
+    return complete
+
+
+def beginning_with(names: Iterable[str], incomplete: str) -> Found:
+    """Return the names that begin with what is typed, in order."""
+    return sorted(name for name in names if name.startswith(incomplete) and name.isprintable())
+
+
+def _asked(context: typer.Context, ask: "Callable[[Admin], Coroutine[Any, Any, Iterable[str]]]") -> Iterable[str]:
+    """Return what a cluster answers, nothing if it does not; the log of the client stays silent."""
+    import asyncio
+    import logging
+
+    from pocketmq.client.admin.admin import Admin
+    from pocketmq.common.errors import PocketMQError
+
+    logging.disable()
+    namesrv = context.params.get("namesrv") or os.environ.get("POCKETMQ_NAMESRV") or "127.0.0.1:9876"
+
+    async def answer() -> Iterable[str]:
+        async with asyncio.timeout(PATIENCE_S), Admin(namesrv) as admin:
+            return await ask(admin)
+
+    try:
+        return asyncio.run(answer())
+    except (PocketMQError, OSError):  # TimeoutError is an OSError
+        return []
+    finally:
+        logging.disable(logging.NOTSET)
