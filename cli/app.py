@@ -18,7 +18,7 @@ from pocketmq.cli.doctor import commands as doctor
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP
 from pocketmq.cli.help_texts import literal_help
 from pocketmq.cli.log import app as log
-from pocketmq.cli.messages import consume, dlq, message, produce, request, retry_store, trace, transaction
+from pocketmq.cli.messages import consume, dlq, message, produce, reply, request, retry_store, trace, transaction
 from pocketmq.cli.options import accept_former_names
 from pocketmq.cli.scenario.command import scenario
 
@@ -71,7 +71,13 @@ def build_app(root: RootOptions) -> typer.Typer:
         daemon_commands.broker,
         cluster.cluster,
     ]
-    use: list[Callable[..., None]] = [produce.produce, consume.consume, request.request, bench.bench]
+    use: list[Callable[..., None]] = [
+        produce.produce,
+        consume.consume,
+        request.request,
+        reply.reply,
+        bench.bench,
+    ]
     for panel, commands in (("Serve", serve), ("Use", use)):
         for command in commands:
             app.command(rich_help_panel=panel)(command)

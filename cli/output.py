@@ -181,6 +181,11 @@ def quiet_broken_pipe() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter's last flush must not fail too
 
 
+def time_or_none(timestamp_ms: int) -> str | None:
+    """Return ``time_text``, or None for 0: there is no such time."""
+    return time_text(timestamp_ms) if timestamp_ms else None
+
+
 def time_text(timestamp_ms: int) -> str:
     """Return ms since 1970 as text in UTC, or as a number where the calendar ends; in a drawn table it is an age."""
     try:

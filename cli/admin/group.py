@@ -131,6 +131,7 @@ def _is_system_group(group: str) -> bool:
     """Return whether RocketMQ or this command line made the group for itself."""
     return group.startswith("CID_") or group in (
         "pocketmq-cli",
+        "pocketmq-reply",
         "TOOLS_CONSUMER",
         "FILTERSRV_CONSUMER",
         "SELF_TEST_C_GROUP",

@@ -166,7 +166,7 @@ def purge(
     """Remove all messages of a topic, and keep its settings. Its queues and its groups start again at offset 0."""
 
     async def body(admin: "Admin") -> None:
-        from pocketmq.cli.admin.topic_purge import purge_topic
+        from pocketmq.client.admin.topic_purge import purge_topic
 
         found = await admin.describe_topic(topic)
         confirm(f"Remove all {found.count:,} messages of {topic}?", yes, else_what=f"topic {topic} not emptied")

@@ -147,7 +147,7 @@ class Reading:
 
     async def messages(self, consumer: "PullConsumer", follow: bool) -> "AsyncGenerator[ReceivedMessage, None]":
         """Return the messages; with ``follow`` wait for the topic, and then read it from its beginning."""
-        waited = follow and await _wait_for_topic(consumer, self.topic)
+        waited = follow and await wait_for_topic(consumer, self.topic)
         target = self.topic if not (self.queue_ids or self.broker) else None
         queues = choose_queues(await consumer.queues(self.topic), self.topic, self.queue_ids, self.broker)
         start = "earliest" if waited and self.position == "latest" else self.position
@@ -160,7 +160,7 @@ class Reading:
         )
 
 
-async def _wait_for_topic(consumer: "PullConsumer", topic: str) -> bool:
+async def wait_for_topic(consumer: "PullConsumer", topic: str) -> bool:
     """Return when the topic exists, and whether it had to be waited for; says so on standard error."""
     from pocketmq.client import NoRoute
 

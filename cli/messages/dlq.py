@@ -1,8 +1,9 @@
-"""``pocketmq dlq list | show | resend | export``.
+"""``pocketmq dlq list | show | resend | export | purge``.
 
 Lives here: options, output, confirmation.
 """
 
+import base64
 import sys
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.drawn_table import TimeText
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table, printable, time_text
-from pocketmq.cli.run import build_group, run_admin
+from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table, printable, time_or_none
+from pocketmq.cli.run import build_group, confirm, run_admin
 from pocketmq.common.errors import ConfigError, PocketMQError
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ Ids = Annotated[
     list[str] | None, typer.Option("--id", metavar="ID", help="Message id or offset message id; repeatable.")
 ]
 SHOWN: Final = 20
+BODY_SHOWN: Final = 200
+"""Characters of a body in a table."""
 TOGETHER: Final = 16
 PART: Final = 500
 """Dead letters that are read before the search for their resends."""
@@ -34,7 +38,7 @@ CHOSEN_BYTES_MAX: Final = 256 << 20
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
     help_text = "Dead letters: messages that consumer groups gave up."
-    return build_group(help_text, list=list_groups, show=show, resend=resend, export=export)
+    return build_group(help_text, list=list_groups, show=show, resend=resend, export=export, purge=purge)
 
 
 def list_groups(as_json: options.Json = False, namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
@@ -47,12 +51,17 @@ def list_groups(as_json: options.Json = False, namesrv: options.Namesrv = option
         if as_json:
             print_json(
                 [
-                    {"group": each.group, "count": each.count, "oldest": each.oldest_ms, "newest": each.newest_ms}
+                    {
+                        "group": each.group,
+                        "count": each.count,
+                        "oldest": time_or_none(each.oldest_ms),
+                        "newest": time_or_none(each.newest_ms),
+                    }
                     for each in groups
                 ]
             )
             return
-        rows = [(each.group, each.count, _time(each.oldest_ms), _time(each.newest_ms)) for each in groups]
+        rows = [(each.group, each.count, time_or_none(each.oldest_ms), time_or_none(each.newest_ms)) for each in groups]
         print_table(("group", "messages", "oldest", "newest"), rows)
         if not rows:
             print_note("no group has dead letters")
@@ -67,7 +76,10 @@ def show(
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Show dead letters of a group, oldest first: their origin, how often and why they failed."""
+    """Show dead letters of a group, oldest first: their origin, how often and why they failed, their bodies.
+
+    A table has the beginning of a body; --json has all of it, in body_base64 if it is no text.
+    """
 
     async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.dead_letters import DeadLetters
@@ -81,8 +93,8 @@ def show(
             for each in facts:
                 print_json(each)
             return
-        names = ("stored", "msg_id", "offset_msg_id", "origin_topic", "attempts", "last_error", "resent")
-        print_table(names, [[_shown(name, each[name]) for name in names] for each in facts])
+        names = ("stored", "msg_id", "offset_msg_id", "origin_topic", "attempts", "last_error", "resent", "body")
+        print_table(names, [[_cell(name, each) for name in names] for each in facts])
 
     run_admin(namesrv, body)
 
@@ -179,6 +191,27 @@ def export(
     run_admin(namesrv, body)
 
 
+def purge(
+    group: options.GroupArgument,
+    force: Annotated[bool, typer.Option("--force", help="Also while a consumer of dead letters is connected.")] = False,
+    yes: options.Yes = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
+    """Remove all dead letters of a group, for good; export writes them to a file before."""
+
+    async def body(admin: "Admin") -> None:
+        from pocketmq.client.admin.topic_purge import purge_topic
+        from pocketmq.common.topics import dlq_topic
+
+        topic = dlq_topic(group)
+        found = await admin.describe_topic(topic)
+        confirm(f"Remove all {found.count:,} dead letters of {group}?", yes, else_what=f"dead letters of {group} kept")
+        await purge_topic(admin, topic, force=force)
+        print(f"removed {found.count:,} dead letters of {group}")
+
+    run_admin(namesrv, body)
+
+
 async def _select(letters: "DeadLetters", group: str, ids: list[str], limit: int) -> "list[ReceivedMessage]":
     messages: list[ReceivedMessage] = []
     async for message in letters.read(group, ids):
@@ -266,16 +299,9 @@ async def _send(letters: "DeadLetters", group: str, to: str, messages: "list[Rec
 
 
 def _confirm(count: int, group: str, to: str, yes: bool) -> None:
-    if yes or not count:
-        return
     groups = f"only {group}" if to == "retry" else "every group that consumes their first topics"
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            "not sent",
-            why=f"{count} messages for {groups}, no terminal to ask",
-            hint="--yes sends, --dry-run shows",
-        )
-    typer.confirm(f"Send {count:,} dead letters of {group} again, for {groups}?", abort=True)
+    question = f"Send {count:,} dead letters of {group} again, for {groups}?"
+    confirm(question, yes or not count, else_what=f"{count:,} messages for {groups} not sent")
 
 
 def _missing(ids: list[str], messages: "list[ReceivedMessage]", group: str) -> None:
@@ -293,7 +319,7 @@ def _facts(message: "ReceivedMessage", sent: "Resends") -> dict[str, Any]:
     from pocketmq.client.admin.dead_letters import last_error, origin_topic
 
     return {
-        "stored": message.store_timestamp,
+        "stored": time_or_none(message.store_timestamp),
         "msg_id": message.msg_id,
         "offset_msg_id": message.offset_msg_id,
         "origin_topic": origin_topic(message),
@@ -301,20 +327,34 @@ def _facts(message: "ReceivedMessage", sent: "Resends") -> dict[str, Any]:
         "attempts": message.reconsume_times,
         "last_error": last_error(message),
         "resent": None if sent.error and not sent.count else sent.count,
-        "last_resent": sent.last_ms,
+        "last_resent": time_or_none(sent.last_ms),
         "keys": message.keys,
         "tags": message.tags,
         "size": len(message.raw_body),
+        **_body(message),
     }
 
 
-def _shown(name: str, value: Any) -> Any:
-    if name == "stored":
-        return _time(value)
+def _body(message: "ReceivedMessage") -> dict[str, str]:
+    """Return the body as text, or in base64; that of one that cannot be unpacked is the problem."""
+    from pocketmq.common.message import BodyUnreadable
+
+    try:
+        body = bytes(message.body)
+    except BodyUnreadable as error:
+        return {"body_problem": error.why or error.what}
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def _cell(name: str, facts: dict[str, Any]) -> Any:
+    """Return the value of a column of the table."""
+    value = facts.get(name)
+    if name == "body":
+        text = value if value is not None else facts.get("body_base64") or f"({facts['body_problem']})"
+        return printable(text if len(text) <= BODY_SHOWN else text[:BODY_SHOWN] + "…")
     if name == "resent" and value is None:
         return "?"
-    return printable(value) if isinstance(value, str) else value
-
-
-def _time(ms: int) -> str:
-    return time_text(ms) if ms else ""
+    return printable(value) if isinstance(value, str) and not isinstance(value, TimeText) else value

@@ -12,7 +12,7 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import print_json, print_note, print_progress, print_rows
+from pocketmq.cli.output import print_json, print_note, print_progress, print_rows, time_or_none
 from pocketmq.cli.run import build_group, confirm, run_async
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def show(
                         "broker": kept.broker,
                         "queue_id": kept.queue_id,
                         "attempts": entry.attempts,
-                        "kept_ms": entry.kept_ms,
+                        "kept": time_or_none(entry.kept_ms),
                         "maybe_stored": kept.maybe_stored,
                         "why": why or kept.why,
                         "body": kept.body.decode("utf-8", "backslashreplace"),

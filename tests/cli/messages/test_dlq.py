@@ -74,12 +74,13 @@ def test_list_and_show_say_what_died_and_why(broker: PocketBroker, dlq: Any) -> 
     ids = bury(broker, "listed", [b"a", b"b", b"c"], "orders")
     (group,) = [each for each in json.loads(dlq("list", "--json")) if each["group"] == "listed"]
     assert group["count"] == 3
-    assert 0 < group["oldest"] <= group["newest"]
+    assert "20" < group["oldest"] <= group["newest"] < "21"
     assert "listed\t3\t20" in dlq("list")
     shown = lines(dlq("show", "listed", "--json"))
     assert [each["msg_id"] for each in shown] == ids
     assert [each["last_error"] for each in shown] == [f"ValueError('no {number}')" for number in range(3)]
-    assert {(each["origin_topic"], each["resent"]) for each in shown} == {("orders", 0)}
+    assert {(each["origin_topic"], each["resent"], each["last_resent"]) for each in shown} == {("orders", 0, None)}
+    assert [each["body"] for each in shown] == ["a", "b", "c"]
     assert len(dlq("show", "listed", "-n", "2").splitlines()) == 3
     (one,) = lines(dlq("show", "listed", "--id", shown[1]["offset_msg_id"], "--json"))
     assert one["msg_id"] == ids[1]
@@ -167,3 +168,27 @@ def test_what_cannot_be_meant_is_refused(dlq: Any, arguments: list[str]) -> None
     told = dlq(*arguments, code=2)
     assert told.startswith("error: ")
     assert told.endswith(")\n")
+
+
+@pytest.mark.slow
+def test_bodies_are_shown_and_purge_removes_them(broker: PocketBroker, dlq: Any) -> None:
+    """No text is shown as base64, a long body by its beginning; without ``--yes`` a script removes nothing."""
+    bury(broker, "purged", [b"\xff\x00", b"x" * 500 + b"\x1b[31m", b"odd\x1b[31m\n"], "odd-bodies")
+    shown = lines(dlq("show", "purged", "--json"))
+    assert [each.get("body_base64") or each["body"] for each in shown] == [
+        "/wA=",
+        "x" * 500 + "\x1b[31m",
+        "odd\x1b[31m\n",
+    ]
+    cells = [line.split("\t")[-1] for line in dlq("show", "purged").splitlines()]
+    assert cells == ["body", "/wA=", "x" * 200 + "…", "odd\N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}"]
+    assert dlq("purge", "purged", code=2) == (
+        "error: dead letters of purged kept: there is no terminal to ask for confirmation (scripts say --yes)\n"
+    )
+    assert dlq("purge", "purged", "--yes") == "removed 3 dead letters of purged\n"
+    assert dlq("show", "purged", "--json") == ""
+    (group,) = [each for each in json.loads(dlq("list", "--json")) if each["group"] == "purged"]
+    assert group == {"group": "purged", "count": 0, "oldest": None, "newest": None}
+    bury(broker, "purged", [b"again"], "odd-bodies-2")
+    assert [each["body"] for each in lines(dlq("show", "purged", "--json"))] == ["again"]
+    assert "No route info" in dlq("purge", "nobody", "--yes", code=1)

@@ -1,4 +1,4 @@
-"""``pocketmq topic purge``: a topic without its messages, with its settings.
+"""A topic without its messages, with its settings.
 
 Lives here: ``purge_topic``. No request of RocketMQ's empties a topic, so it is deleted and created again.
 """
