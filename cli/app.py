@@ -1,26 +1,60 @@
 """All commands of ``pocketmq``, as typer shows and parses them.
 
-Lives here: ``build_app`` and ``build_command``, the root options.
+Lives here: ``COMMANDS``, the table of commands; ``build_app`` and ``build_command``, the root options.
+
+A command's module is imported when the command runs, or when help shows all of them: ``pocketmq topic list`` does not
+pay for Spark's jobs and scenarios.
 """
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from pocketmq.cli import pipeline
-from pocketmq.cli.admin import group, ha, lock, topic
-from pocketmq.cli.bench import bench
-from pocketmq.cli.config import command as config
-from pocketmq.cli.daemon import cluster, daemon_commands
-from pocketmq.cli.doctor import commands as doctor
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP
 from pocketmq.cli.help_texts import literal_help
-from pocketmq.cli.log import app as log
-from pocketmq.cli.messages import consume, dlq, message, produce, reply, request, retry_store, trace, transaction
 from pocketmq.cli.options import accept_former_names
-from pocketmq.cli.scenario.command import scenario
+
+
+@dataclass(slots=True, frozen=True)
+class Row:
+    """A command: its name, its place in the help, its module, and the function in it. ``build_app`` in a module makes
+    a group of subcommands."""
+
+    name: str
+    panel: str
+    module: str
+    function: str = "build_app"
+
+
+COMMANDS: Final = (
+    Row("standalone", "Serve", "daemon.daemon_commands", "standalone"),
+    Row("namesrv", "Serve", "daemon.daemon_commands", "namesrv"),
+    Row("broker", "Serve", "daemon.daemon_commands", "broker"),
+    Row("cluster", "Serve", "daemon.cluster", "cluster"),
+    Row("produce", "Use", "messages.produce", "produce"),
+    Row("consume", "Use", "messages.consume", "consume"),
+    Row("request", "Use", "messages.request", "request"),
+    Row("reply", "Use", "messages.reply", "reply"),
+    Row("bench", "Use", "bench.bench", "bench"),
+    Row("scenario", "Explain", "scenario.command", "scenario"),
+    Row("trace", "Explain", "messages.trace", "trace"),
+    Row("topic", "Use", "admin.topic"),
+    Row("group", "Use", "admin.group"),
+    Row("ha", "Use", "admin.ha"),
+    Row("message", "Use", "messages.message"),
+    Row("lock", "Use", "admin.lock"),
+    Row("dlq", "Use", "messages.dlq"),
+    Row("transaction", "Use", "messages.transaction"),
+    Row("retry-store", "Use", "messages.retry_store"),
+    Row("pipeline", "Use", "pipeline"),
+    Row("config", "Check", "config.command"),
+    Row("log", "Check", "log.app"),
+    Row("doctor", "Explain", "doctor.commands"),
+)
+"""Every command, in the order of the help."""
 
 
 @dataclass(slots=True)
@@ -38,15 +72,19 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-def build_command(root: RootOptions) -> Any:
-    """Return the whole command, ready to call, with its help texts as they are written."""
-    command = typer.main.get_command(build_app(root))
+def build_command(root: RootOptions, arguments: Sequence[str] = ()) -> Any:
+    """Return the command, ready to call, with its help texts as they are written.
+
+    ``arguments``: what it will be called with; where they name a command, only that one is there.
+    """
+    name = next((each for each in arguments if not each.startswith("-")), "")
+    command = typer.main.get_command(build_app(root, [row for row in COMMANDS if row.name == name] or COMMANDS))
     accept_former_names(command)
     return literal_help(command)
 
 
-def build_app(root: RootOptions) -> typer.Typer:
-    """Return the whole command; options before the subcommand are stored in ``root``."""
+def build_app(root: RootOptions, commands: Sequence[Row] = COMMANDS) -> typer.Typer:
+    """Return the app with these commands; options before the subcommand are stored in ``root``."""
     app = typer.Typer(
         name="pocketmq",
         help="A durable, ordered message broker in pure Python with RocketMQ's semantics.",
@@ -65,34 +103,10 @@ def build_app(root: RootOptions) -> typer.Typer:
     ) -> None:
         root.debug = debug
 
-    serve: list[Callable[..., None]] = [
-        daemon_commands.standalone,
-        daemon_commands.namesrv,
-        daemon_commands.broker,
-        cluster.cluster,
-    ]
-    use: list[Callable[..., None]] = [
-        produce.produce,
-        consume.consume,
-        request.request,
-        reply.reply,
-        bench.bench,
-    ]
-    for panel, commands in (("Serve", serve), ("Use", use)):
-        for command in commands:
-            app.command(rich_help_panel=panel)(command)
-    app.command(rich_help_panel="Explain")(scenario)
-    app.command(rich_help_panel="Explain")(trace.trace)
-    app.add_typer(topic.build_app(), name="topic", rich_help_panel="Use")
-    app.add_typer(group.build_app(), name="group", rich_help_panel="Use")
-    app.add_typer(ha.build_app(), name="ha", rich_help_panel="Use")
-    app.add_typer(message.build_app(), name="message", rich_help_panel="Use")
-    app.add_typer(lock.build_app(), name="lock", rich_help_panel="Use")
-    app.add_typer(dlq.build_app(), name="dlq", rich_help_panel="Use")
-    app.add_typer(transaction.build_app(), name="transaction", rich_help_panel="Use")
-    app.add_typer(retry_store.build_app(), name="retry-store", rich_help_panel="Use")
-    app.add_typer(pipeline.build_app(), name="pipeline", rich_help_panel="Use")
-    app.add_typer(config.build_app(), name="config", rich_help_panel="Check")
-    app.add_typer(log.build_app(), name="log", rich_help_panel="Check")
-    app.add_typer(doctor.build_app(), name="doctor", rich_help_panel="Explain")
+    for row in commands:
+        found = getattr(importlib.import_module(f"pocketmq.cli.{row.module}"), row.function)
+        if row.function == "build_app":
+            app.add_typer(found(), name=row.name, rich_help_panel=row.panel)
+        else:
+            app.command(row.name, rich_help_panel=row.panel)(found)
     return app

@@ -23,7 +23,7 @@ def main() -> None:
     from pocketmq.cli.app import RootOptions, build_command
 
     root = RootOptions()
-    _with_exit_code(lambda: build_command(root)(prog_name="pocketmq"), lambda: root.debug)
+    _with_exit_code(lambda: build_command(root, sys.argv[1:])(prog_name="pocketmq"), lambda: root.debug)
 
 
 def _with_exit_code(run: Callable[[], object], debug: Callable[[], bool]) -> None:
