@@ -9,7 +9,7 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.output import print_json, print_note, print_table
-from pocketmq.cli.run import build_group, run_admin, run_async
+from pocketmq.cli.run import build_group, confirm, run_admin, run_async
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
@@ -71,6 +71,7 @@ def promote(
     role: Annotated[
         str, typer.Option("--role", help="SYNC_MASTER or ASYNC_MASTER.  [default: the old master's role]")
     ] = "",
+    yes: options.Yes = False,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
@@ -78,8 +79,11 @@ def promote(
     master becomes a slave.
 
     After the loss of the master: enough nodes must promise to guarantee that no confirmed message is missing, and the
-    most advanced of them becomes the master.
+    most advanced of them becomes the master. Asks only with --force.
     """
+    if force:
+        question = f"Promote a broker of {broker_name}, even if that loses messages that were confirmed?"
+        confirm(question, yes, else_what=f"{broker_name} not promoted")
 
     async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.ha_admin import HaAdmin
@@ -116,24 +120,40 @@ def demote(
     force: Annotated[
         bool, typer.Option("--force", help="Even the current master: then no broker takes sends.")
     ] = False,
+    yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Make a replaced master a slave of the new one. Messages that it alone has, and never confirmed, are cut."""
+    """Make a replaced master a slave of the new one. Messages that it alone has, and never confirmed, are cut.
+
+    Asks only with --accept-loss or --force.
+    """
+    if accept_loss or force:
+        loss = "cut messages that were confirmed" if accept_loss else "leave its name without a master"
+        confirm(f"Demote a broker of {broker_name}, and perhaps {loss}?", yes, else_what=f"{broker_name} not demoted")
     run_async(_demote(broker_name, at, broker_id or 0, accept_loss, force, namesrv, "master that was replaced"))
 
 
-def accept_loss(broker_name: BrokerName, at: At = "", namesrv: options.Namesrv = options.DEFAULT_NAMESRV) -> None:
+def accept_loss(
+    broker_name: BrokerName,
+    at: At = "",
+    yes: options.Yes = False,
+    namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
+) -> None:
     """Let a slave that refuses to follow cut its log once, although the cut messages were confirmed."""
+    question = f"Cut messages that were confirmed from the log of a slave of {broker_name}?"
+    confirm(question, yes, else_what=f"no log of {broker_name} was cut")
     run_async(_demote(broker_name, at, 0, True, False, namesrv, "slave that does not follow"))
 
 
 def forget(
     broker_name: Annotated[str, typer.Argument(metavar="BROKER_NAME", help="A name that no broker uses any more.")],
+    yes: options.Yes = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Let the name servers forget the epoch of a name: of a pair that is gone, or of a false claim. Refused while a
     broker of this name is registered.
     """
+    confirm(f"Forget the epoch of {broker_name} at all name servers?", yes, else_what=f"{broker_name} not forgotten")
 
     async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.ha_admin import HaAdmin, HaFailed

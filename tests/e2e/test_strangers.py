@@ -256,12 +256,12 @@ async def test_an_unused_name_is_forgotten(tmp_path: Path) -> None:
     """The pair's own epoch stays while one of its brokers is registered."""
     async with a_pair(tmp_path) as (life, master, slave):
         assert await invents_names(life.group.namesrv, 2) == 2
-        await life.group.command("forget", "invented-1")
+        await life.group.command("forget", "invented-1", "--yes")
         record = await life.group.ha.epoch_at(life.group.namesrv, "invented-1")
         assert record is not None
         assert record.epoch == 0
         with pytest.raises(CommandError, match="broker-a is registered: its epoch is in use"):
-            await life.group.command("forget", BROKER_NAME)
+            await life.group.command("forget", BROKER_NAME, "--yes")
         async with channel_to(life.group.namesrv) as channel:
             header, body = registration("illegal", "10.0.0.9:1", ["a\x1b[2J", "", "Legal"])
             answer = await channel.request(RequestCode.REGISTER_BROKER, header, body, timeout_ms=5000)

@@ -80,7 +80,7 @@ async def test_groups_are_listed_described_and_moved(rocketmq: RocketMQServers) 
         (("ha", "status"), 0, "ROCKETMQ"),
         (("ha", "promote", "rocketmq-a"), 1, "mqadmin haStatus"),
         (("ha", "demote", "rocketmq-a"), 1, "mqadmin haStatus"),
-        (("ha", "accept-loss", "rocketmq-a"), 1, "mqadmin haStatus"),
+        (("ha", "accept-loss", "rocketmq-a", "--yes"), 1, "mqadmin haStatus"),
         (("transaction", "list"), 1, "a RocketMQ broker does not list them"),
         (("lock", "list"), 1, "a RocketMQ broker writes them into its lock.log only"),
         (("doctor",), None, "RocketMQ has no telemetry"),
