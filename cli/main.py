@@ -6,11 +6,12 @@ Lives here: ``main``, the entry point. What it imports at the top is imported by
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from pocketmq.cli.daemon.plain_arguments import plain_start
 from pocketmq.cli.exit_codes import CommandFailed, ExitCode, exit_code_of
 from pocketmq.cli.output import open_standard_files, print_error
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import ConfigError, PocketMQError
 
 
 def main() -> None:
@@ -23,7 +24,27 @@ def main() -> None:
     from pocketmq.cli.app import RootOptions, build_command
 
     root = RootOptions()
-    _with_exit_code(lambda: build_command(root, sys.argv[1:])(prog_name="pocketmq"), lambda: root.debug)
+    _with_exit_code(lambda: _run(build_command(root, sys.argv[1:])), lambda: root.debug)
+
+
+def _run(command: Any) -> None:
+    """Run a command of typer, which words mistakes of usage; print them as all other errors, in one line."""
+    try:
+        code = command(prog_name="pocketmq", standalone_mode=False)
+    except Exception as error:
+        if type(error).__name__ == "Abort":  # the answer to a question was no; typer has the class of click or its own
+            print("Aborted.", file=sys.stderr)
+            sys.exit(ExitCode.FAILED)
+        if not hasattr(error, "format_message"):
+            raise
+        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(ExitCode.USAGE)
+        context = getattr(error, "ctx", None)
+        hint = f"{context.command_path} --help" if context is not None else "pocketmq --help"
+        print_error(ConfigError(error.format_message().rstrip("."), hint=hint))
+        sys.exit(ExitCode.USAGE)
+    sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
 
 def _with_exit_code(run: Callable[[], object], debug: Callable[[], bool]) -> None:

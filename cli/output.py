@@ -81,7 +81,8 @@ def print_progress(progress: object) -> None:
 def print_error(error: PocketMQError) -> None:
     """Print what happened, why and what to do, on standard error."""
     if not sys.stderr.isatty():
-        print(f"error: {error}", file=sys.stderr)
+        lines = [line.strip() for line in str(error).splitlines()]  # each attempt of a send has one
+        print("error: " + "; ".join(filter(None, lines)).replace("; (", " ("), file=sys.stderr)
         return
     from rich.console import Console
     from rich.text import Text

@@ -20,7 +20,7 @@ JOBS: Final[tuple[Job, ...]] = (archive.JOB, replay.JOB, dedupe.JOB, reconcile.J
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
     app = typer.Typer(
-        help="Jobs on topics in Spark: pip install 'pocketmq\\[spark]', Java 17 or later.", no_args_is_help=True
+        help="Jobs on topics in Spark: pip install 'pocketmq[spark]', Java 17 or later.", no_args_is_help=True
     )
     for job in JOBS:
         job.register(app)

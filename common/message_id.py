@@ -31,14 +31,17 @@ def offset_msg_id(store_host: bytes, physical_offset: int) -> str:
     return store_host.hex().upper() + f"{physical_offset:016X}"
 
 
+_FORM: Final = "an offset message id has 32 hex digits, or 56 with an IPv6 address"
+
+
 def parse_offset_msg_id(msg_id: str) -> tuple[bytes, int]:
     """Return (store host, physical offset), or raise ``MessageIllegal``."""
     try:
         data = bytes.fromhex(msg_id)
     except ValueError as error:
-        raise MessageIllegal("message id refused", why=f"{msg_id[:64]!r} is not hexadecimal") from error
+        raise MessageIllegal("message id refused", why=f"{msg_id[:64]!r} is not hexadecimal", hint=_FORM) from error
     if len(data) not in (HOST_V4_BYTES + 8, HOST_V6_BYTES + 8) or len(msg_id) != len(data) * 2:
-        raise MessageIllegal("message id refused", why=f"{len(msg_id)} characters, not 32 or 56")
+        raise MessageIllegal("message id refused", why=f"{len(msg_id)} characters, not 32 or 56", hint=_FORM)
     return data[:-8], int.from_bytes(data[-8:], "big", signed=True)
 
 

@@ -21,6 +21,8 @@ from pocketmq.common.former_names import warn_renamed
 
 ENVIRONMENT_PREFIX: Final = "POCKETMQ_"
 FILE_BYTES_MAX: Final = 1 << 20
+_PROPERTIES: Final = re.compile(r"^\s*[\w.]+\s*=\s*(?!(?:true|false|inf|nan)\b)[A-Za-z/]", re.MULTILINE)
+"""A value without quotes, as Java's properties have them and TOML has not."""
 """A settings file above this is refused: it is something else."""
 _ERRORS_MAX = 20
 
@@ -116,7 +118,10 @@ class SettingsReader:
         try:
             table = tomllib.loads(text)
         except (*DECODE_ERRORS, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"{name} is not TOML", why=str(error), hint="see https://toml.io") from error
+            hint = "see https://toml.io"
+            if _PROPERTIES.search(text):
+                hint = "RocketMQ's properties are not read: pocketmq config template prints a file with every setting"
+            raise ConfigError(f"{name} is not TOML", why=str(error), hint=hint) from error
         lines = _key_lines(text)
 
         def place(path: str) -> str:

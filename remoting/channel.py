@@ -11,6 +11,7 @@ Lives here: ``ClientChannel``: opaque matching, timeouts, outgoing limits, reque
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -143,17 +144,20 @@ class ClientChannel(asyncio.BufferedProtocol):
         except TimeoutError as error:
             raise self._connect_failed(f"no answer within {self.config.connect_timeout_ms} ms", started_ns) from error
         except OSError as error:
-            raise self._connect_failed(error.strerror or str(error), started_ns) from error
+            why = os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error.strerror
+            raise self._connect_failed(why or str(error), started_ns) from error
         except (ValueError, OverflowError, UnicodeError) as error:
             raise ConnectFailed(f"cannot connect to {self.address!r}", why="it is not host:port") from error
 
     def _connect_failed(self, why: str, started_ns: int) -> ConnectFailed:
         elapsed_ms = (self._clock.monotonic_ns() - started_ns) // 1_000_000
-        return ConnectFailed(
+        failed = ConnectFailed(
             f"cannot connect to {self.address}",
             why=f"{why} (after {elapsed_ms} ms)",
             hint="is the server running, and the address right?",
         )
+        failed.reason = why
+        return failed
 
     async def hello(self) -> Announcement | None:
         """Return what the server announces; None: it is not PocketMQ. Raise ``ConnectFailed`` and close the channel.

@@ -24,12 +24,12 @@ ADDRESSES_MAX = 4_096
 class _Backoff:
     """The failed connects to one address."""
 
-    __slots__ = ("delay_ms", "until_ns", "why")
+    __slots__ = ("delay_ms", "reason", "until_ns", "why")
 
     def __init__(self) -> None:
         self.delay_ms = 0
         self.until_ns = 0
-        self.why = ""
+        self.why = self.reason = ""
 
 
 class ChannelPool:
@@ -97,11 +97,13 @@ class ChannelPool:
             return
         rest_ms = (backoff.until_ns - self._clock.monotonic_ns() + 999_999) // 1_000_000
         if rest_ms > 0:
-            raise ConnectFailed(
+            failed = ConnectFailed(
                 f"cannot connect to {address}",
                 why=f"the last attempt failed ({backoff.why}); the next one is due in {rest_ms} ms",
                 retry_after_ms=rest_ms,
             )
+            failed.reason = backoff.reason
+            raise failed
 
     def _forget(self) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -151,6 +153,7 @@ class ChannelPool:
         wait_ms = backoff.delay_ms * self._rng.uniform(0.5, 1.0)
         backoff.until_ns = self._clock.monotonic_ns() + int(wait_ms * 1_000_000)
         backoff.why = error.why if isinstance(error, ConnectFailed) else str(error)
+        backoff.reason = error.reason if isinstance(error, ConnectFailed) else str(error)
 
     async def close(self) -> None:
         """Close every channel and cancel every connect."""

@@ -64,10 +64,11 @@ class AddressInUse(BindFailed):
 
 
 class ConnectFailed(PocketMQError):
-    """No connection could be made; nothing was sent."""
+    """No connection could be made; nothing was sent. ``reason``: why, in the words of the system, without times."""
 
     retriable = True
     default_cause = Cause.CONNECTION
+    reason = ""
 
 
 class ConnectionLost(PocketMQError):

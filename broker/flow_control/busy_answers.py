@@ -95,5 +95,6 @@ def put_remark(status: str, error: str) -> str:
     if status == "CREATE_MAPEDFILE_FAILED":
         return CREATE_FILE_FAILED.template
     if status == "SERVICE_NOT_AVAILABLE":
-        return f"{NOT_AVAILABLE.template}: {error}" if error else NOT_AVAILABLE.template
+        said = error.removeprefix("service not available").removeprefix(" now").removeprefix(": ")  # not twice
+        return f"{NOT_AVAILABLE.template}: {said}" if said else NOT_AVAILABLE.template
     return error or status

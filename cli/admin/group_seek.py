@@ -52,7 +52,8 @@ def seek(
     from pocketmq.cli.start_position import parse_start
 
     if (to is None) == (offset is None):
-        raise ConfigError("where to?", why="--to and --offset", hint="give one of them")
+        which = "neither --to nor --offset is" if to is None else "--to and --offset are"
+        raise ConfigError("no position", why=f"{which} given", hint="give one of them")
     position = None if to is None else parse_start(to, SystemClock().now_ms())
     if position == "committed":
         raise ConfigError("--to committed changes nothing", hint="use earliest, latest or a time")

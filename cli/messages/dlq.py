@@ -85,6 +85,7 @@ def show(
         from pocketmq.client.admin.dead_letters import DeadLetters
 
         letters = DeadLetters(admin)
+        await _require_any(admin, group)
         messages = await _select(letters, group, ids or [], limit)
         resends = await _resends(letters, group, messages)
         _missing(ids or [], messages, group)
@@ -123,12 +124,13 @@ def resend(
     if to not in ("retry", "origin"):
         raise ConfigError("bad --to", why=repr(to), hint="retry or origin")
     if sum((bool(ids), limit is not None, everything)) != 1:
-        raise ConfigError("which messages?", why="--id, --limit and --all", hint="give one of them")
+        raise ConfigError("no choice of messages", why="it takes --id, --limit or --all", hint="give one of them")
 
     async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.dead_letters import DeadLetters
 
         letters = DeadLetters(admin)
+        await _require_any(admin, group)
         chosen = await _choose(letters, group, ids or [], limit, again)
         result = {"selected": chosen.seen, "sent_before": chosen.sent_before, "unknown": chosen.unknown}
         if chosen.unknown and not again:
@@ -179,6 +181,7 @@ def export(
         from pocketmq.client.admin.dead_letters import DeadLetters
 
         count = 0
+        await _require_any(admin, group)
         with open_writer(chosen, output) as write, ProgressBar("export", limit, wanted=output != "-") as bar:
             async for message in DeadLetters(admin).read(group, ids or ()):
                 write(message)
@@ -204,12 +207,28 @@ def purge(
         from pocketmq.common.topics import dlq_topic
 
         topic = dlq_topic(group)
+        await _require_any(admin, group)
         found = await admin.describe_topic(topic)
         confirm(f"Remove all {found.count:,} dead letters of {group}?", yes, else_what=f"dead letters of {group} kept")
         await purge_topic(admin, topic, force=force)
         print(f"removed {found.count:,} dead letters of {group}")
 
     run_admin(namesrv, body)
+
+
+async def _require_any(admin: "Admin", group: str) -> None:
+    """Raise ``CommandFailed`` where the group has never given up a message: its topic does not exist."""
+    from pocketmq.client.errors import NoRoute
+    from pocketmq.common.topics import check_group_name, dlq_topic
+
+    check_group_name(group)
+    try:
+        await admin.instance.route(dlq_topic(group), timeout_ms=admin.instance.options.api_timeout_ms)
+    except NoRoute as error:
+        what = f"no dead letters of {group}"
+        raise CommandFailed(
+            what, why="it has never given up a message", hint="pocketmq dlq list", cause=error.cause
+        ) from error
 
 
 async def _select(letters: "DeadLetters", group: str, ids: list[str], limit: int) -> "list[ReceivedMessage]":

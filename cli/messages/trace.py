@@ -43,8 +43,17 @@ def trace(
     async def body(admin: "Admin") -> None:
         from pocketmq.client.admin.query import MessageFinder
         from pocketmq.client.admin.trace_path import find_path
+        from pocketmq.client.errors import NoRoute
 
-        path = await find_path(MessageFinder(admin), msg_id, trace_topic, topic)
+        try:
+            path = await find_path(MessageFinder(admin), msg_id, trace_topic, topic)
+        except NoRoute as error:
+            raise CommandFailed(
+                f"no trace of {msg_id}",
+                why=f"no broker has the topic {trace_topic}",
+                hint="set broker.trace_topic_enable=true, and trace its producer and consumers",
+                cause=error.cause,
+            ) from error
         if not path:
             failed = [each for each in path.asked if each.failed]
             said = "; ".join(

@@ -5,6 +5,7 @@ Lives here: parsing of the address list, fail-over, the route query with its tex
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
 from pocketmq.client.errors import BrokerAnswerError, NoNameServer, NoRoute
 from pocketmq.common.clock import Clock
@@ -12,6 +13,7 @@ from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.errors import ConnectFailed
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.namesrv import ClusterInfo, GetRouteInfoRequestHeader, TopicRouteData
 from pocketmq.remoting.protocol.spec import Header
@@ -40,6 +42,11 @@ def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
     return addresses
 
 
+A_BROKER: Final = "a broker, not a name server"
+_BY_NAME_SERVERS_ONLY: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
+"""What every name server answers and no broker does, of RocketMQ's as well."""
+
+
 class NameServers:
     """Asks the name server in use; when that does not answer, the others in turn, and stays with the one that did."""
 
@@ -57,7 +64,7 @@ class NameServers:
     async def request(self, code: int, header: Header | None, body: bytes = b"", *, timeout_ms: float) -> Response:
         """Return the first answer, whatever its code; raise ``NoNameServer`` if no server gave one in time."""
         deadline_ns = self._clock.monotonic_ns() + int(timeout_ms * 1e6)
-        failures: list[str] = []
+        failures: list[tuple[str, str]] = []
         count = len(self.addresses)
         for step in range(count):
             index = (self._current + step) % count
@@ -71,18 +78,29 @@ class NameServers:
                     channel = await self._pool.get(address)
                 response = await channel.request(code, header, body, timeout_ms=int(share_ms))
             except TimeoutError:
-                failures.append(f"{address}: no connection within {share_ms:.0f} ms")
+                failures.append((address, f"no connection within {share_ms:.0f} ms"))
                 continue
             except PocketMQError as error:
-                failures.append(f"{address}: {error}")
+                reason = error.reason if isinstance(error, ConnectFailed) else ""
+                failures.append((address, reason[:1].lower() + reason[1:] or str(error)))
+                continue
+            if code in _BY_NAME_SERVERS_ONLY and response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                failures.append((address, A_BROKER))
                 continue
             self._current = index
             return response
-        raise NoNameServer(
-            f"connect to {';'.join(self.addresses)} failed",
-            why="; ".join(failures),
-            hint="start a name server, or check the address",
-        )
+        raise self._none_answers(failures)
+
+    def _none_answers(self, failures: Sequence[tuple[str, str]]) -> NoNameServer:
+        """Return the error that has the reason of each address, once."""
+        if failures and all(why == A_BROKER for _, why in failures):
+            what = " and ".join(f"{address} is {why}" for address, why in failures)
+            error = NoNameServer(what, hint="give the address of a name server; it listens on port 9876 by default")
+            error.final = True
+            return error
+        why = failures[0][1] if len(self.addresses) == 1 and failures else "; ".join(map(": ".join, failures))
+        hint = "start one: pocketmq standalone; or give its address: --namesrv, POCKETMQ_NAMESRV, namesrv="
+        return NoNameServer(f"no name server at {';'.join(self.addresses)}", why=why, hint=hint)
 
     async def request_at(self, address: str, code: int, header: Header | None, *, timeout_ms: float) -> Response:
         """Send a request to one name server, whether in use or not."""
@@ -112,7 +130,7 @@ class NameServers:
         if response.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(
                 f"No route info of this topic: {topic}",
-                why=response.remark.partition("\n")[0],  # RocketMQ's second line is an address of its documentation
+                why="the name server does not know it",  # its remark repeats the sentence, with a link to a page
                 hint="create the topic, or start its broker",
             )
         if response.code != ResponseCode.SUCCESS:

@@ -74,6 +74,7 @@ class Outcome(NamedTuple):
     error: BaseException | None = None
 
 
+LATER_REASON: Final = "the handler asked for a later try"
 DONE: Final = Outcome(())
 
 
@@ -91,7 +92,7 @@ def outcome_of(returned: Any, messages: Sequence[ReceivedMessage]) -> Outcome:
     if returned is None or returned is True or returned is ConsumeResult.SUCCESS:
         return DONE
     if returned is False or returned is ConsumeResult.LATER:
-        return Outcome(messages, reason="the handler asked for a later try")
+        return Outcome(messages, reason=LATER_REASON)
     if not isinstance(returned, Later):
         return DONE
     later = messages
@@ -105,7 +106,8 @@ def outcome_of(returned: Any, messages: Sequence[ReceivedMessage]) -> Outcome:
             for message in messages
             if (message.topic, message.broker_name, message.queue_id, message.queue_offset) in wanted
         ]
-    return Outcome(later, returned.delay_level, returned.suspend_ms, "the handler asked for a later try")
+    reason = "the handler gave it up (delay_level=-1)" if returned.delay_level == DEAD_LETTER else LATER_REASON
+    return Outcome(later, returned.delay_level, returned.suspend_ms, reason)
 
 
 class FailurePolicy(Protocol):

@@ -94,7 +94,8 @@ class AttemptPlan:
                 left_ms = section.left_ms(self._clock.monotonic_ns())
                 pause_ms = self.policy.pause_ms(len(here), here[-1].retry_after_ms, left_ms, self._random)
                 if pause_ms is None:
-                    why = f"no time is left: {broker} asked to wait {here[-1].retry_after_ms} ms"
+                    why = f"{broker} asked to wait {here[-1].retry_after_ms} ms"
+                    why += f", longer than the {max(left_ms, 0):.0f} ms that are left of this send"
                     return Decision(False, why, here[-1].answer_code < 0)
                 await asyncio.sleep(pause_ms / 1000)
             if not charged:

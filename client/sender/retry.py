@@ -7,7 +7,7 @@ randomness are handed in.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pocketmq.client.errors import (
     ACCESS_BROKER_TIMEOUT,
@@ -133,6 +133,10 @@ class RetryPolicy:
         return retry_after_ms + rng.uniform(0.0, min(spread_ms, room_ms - retry_after_ms))
 
 
+FAULTS_OF_THE_MESSAGE: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL})
+"""Answers that do not change while the message does not."""
+
+
 def send_failed(
     topic: str,
     attempts: Sequence[Attempt],
@@ -163,6 +167,8 @@ def send_failed(
         hint = "the message may have been stored: consumers can recognize it by its msg_id if it is sent again"
     elif last.answer_code == ResponseCode.SYSTEM_BUSY:
         hint = "it was not stored: the broker refuses because it is overloaded; send slower, or add a broker"
+    elif last.answer_code in FAULTS_OF_THE_MESSAGE:
+        hint = "it was not stored, and will not be if it is sent again as it is: change it"
     else:
         hint = "it was not stored; check the broker and send again"
     if last.answer_code == NO_ANSWER:

@@ -34,7 +34,7 @@ def test_what_a_peer_sends_moves_no_cursor(capsys: pytest.CaptureFixture[str]) -
     print_error(PocketMQError("a\x1b[2J", why="b\x07\nc", hint="d\x9b1m"))
     print_table(("topic",), [("e\x1b[2J",)])
     out, err = capsys.readouterr()
-    assert err == "error: a\\x1b[2J: b\\x07\nc (d\\x9b1m)\n"
+    assert err == "error: a\\x1b[2J: b\\x07; c (d\\x9b1m)\n"
     assert out == "topic\ne\ufffd[2J\n"
 
 

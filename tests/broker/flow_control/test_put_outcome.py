@@ -73,7 +73,7 @@ def test_a_fence_while_the_answer_waits(result: AppendResult | None) -> None:
     store.log.fence_error = FENCED
     refusal = outcome(store).refusal(PutStatus.SERVICE_NOT_AVAILABLE, result)
     assert (refusal.code, refusal.cause, refusal.stored) == (14, Cause.FENCED, Stored.UNKNOWN)
-    assert refusal.remark == "service not available now: service not available: a sync failed: EIO"
+    assert refusal.remark == "service not available now: a sync failed: EIO"
 
 
 @pytest.mark.parametrize("result", [None, AppendResult(PutStatus.PUT_OK)], ids=["decision", "send"])

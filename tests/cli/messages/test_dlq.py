@@ -191,4 +191,4 @@ def test_bodies_are_shown_and_purge_removes_them(broker: PocketBroker, dlq: Any)
     assert group == {"group": "purged", "count": 0, "oldest": None, "newest": None}
     bury(broker, "purged", [b"again"], "odd-bodies-2")
     assert [each["body"] for each in lines(dlq("show", "purged", "--json"))] == ["again"]
-    assert "No route info" in dlq("purge", "nobody", "--yes", code=1)
+    assert "no dead letters of nobody: it has never" in dlq("purge", "nobody", "--yes", code=1)
