@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pocketmq.testing.broker import PocketBroker
+    from pocketmq.testing.idle import NotIdle
 
-__all__ = ["PocketBroker"]
+__all__ = ["NotIdle", "PocketBroker"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from pocketmq.testing.broker import PocketBroker
 
         return PocketBroker
+    if name == "NotIdle":
+        from pocketmq.testing.idle import NotIdle
+
+        return NotIdle
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

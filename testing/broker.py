@@ -8,18 +8,19 @@ configuration.
 import asyncio
 import concurrent.futures
 import contextlib
+import datetime
 import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.common.clock import Clock, SystemClock
+from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.runner import ThreadRunner, Worker
 from pocketmq.common.settings import SettingsReader
@@ -28,6 +29,11 @@ from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.server import ServerConfig
 from pocketmq.store.config import StoreConfig
+from pocketmq.testing.clock import MovableClock
+from pocketmq.testing.idle import until_idle
+
+if TYPE_CHECKING:
+    from pocketmq.client import Producer, PushConsumer
 
 STORE_SETTINGS: Final[Mapping[str, Any]] = {
     "mapped_file_size_commit_log": 8 << 20,
@@ -42,6 +48,15 @@ STORE_SETTINGS: Final[Mapping[str, Any]] = {
 BROKER_SETTINGS: Final[Mapping[str, Any]] = {"broker_name": "pocket", "listen_port": 0}
 
 _WAIT_S: Final = 60.0
+
+
+def consumer_settings() -> dict[str, Any]:
+    """Return the settings that make a push consumer begin at once, and with the first message."""
+    from pocketmq.client import ConsumeFromWhere
+
+    first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    return {"consume_from_where": first, "rebalance_interval_ms": 100, "persist_interval_ms": 100}
+
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -80,7 +95,7 @@ class PocketBroker:
         _build(StoreConfig, self._store_settings, "store")
         self._given_data_dir = None if data_dir is None else Path(data_dir)
         self._log = log
-        self._clock = clock or SystemClock()
+        self._clock = clock or MovableClock()
         self._namesrv_port = 0
         self._run: _Run | None = None
 
@@ -103,6 +118,60 @@ class PocketBroker:
     def app(self) -> BrokerApp:
         """The broker itself, for tests that look inside. It lives on another thread."""
         return self._running().broker
+
+    def producer(self, group: str = "test", **settings: Any) -> "Producer":
+        """Return a producer for this broker, not started: ``async with broker.producer() as producer``."""
+        from pocketmq.client import Producer
+
+        return Producer(group, self.namesrv, **settings)
+
+    def consumer(self, group: str = "test", **settings: Any) -> "PushConsumer":
+        """Return a push consumer for this broker, not started. A new group reads its topics from the beginning."""
+        from pocketmq.client import PushConsumer
+
+        return PushConsumer(group, self.namesrv, **{**consumer_settings(), **settings})
+
+    def now_ms(self) -> int:
+        """Return the broker's wall time, ms since 1970: after ``advance`` it is ahead of the machine's."""
+        return self._clock.now_ms()
+
+    def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
+        """Move the broker's time forward: messages whose delay is over then are delivered at once, retries as well.
+
+        Limits of time in clients, heartbeats and connections do not notice. The store is as old as its time says:
+        after ``file_reserved_time`` (72 hours) retention removes old files. Raises ``ConfigError`` if the broker was
+        given another clock.
+        """
+        delay = datetime.timedelta(seconds=seconds, minutes=minutes, hours=hours, days=days)
+        self._skip(int(delay.total_seconds() * 1000))
+
+    def _skip(self, delay_ms: int) -> None:
+        if not isinstance(self._clock, MovableClock) or delay_ms < 0:
+            why = f"{delay_ms} ms" if delay_ms < 0 else f"its clock is a {type(self._clock).__name__}"
+            raise ConfigError("time does not move", why=why, hint="move it forward, with the clock that a broker has")
+        self._clock.advance_ms(delay_ms)
+        delays = self.app.delays
+        if delays is not None:
+            delays.wake()
+
+    def wait_idle(self, group: str, *topics: str, skip_delays: bool = False, timeout_s: float = 30.0) -> None:
+        """Return when a group has consumed all that is there, of the topics that it subscribes to and of ``topics``.
+
+        ``skip_delays``: what waits for a delay or a retry counts as well, and time is moved to it. Raises ``NotIdle``
+        after ``timeout_s``, and ``ConfigError`` in a running event loop, which it would block: ``until_idle``.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(self.until_idle(group, *topics, skip_delays=skip_delays, timeout_s=timeout_s))
+        else:
+            why = "it would block the event loop, and the consumers in it"
+            raise ConfigError("wait_idle refused", why=why, hint="await broker.until_idle(...)")
+
+    async def until_idle(self, group: str, *topics: str, skip_delays: bool = False, timeout_s: float = 30.0) -> None:
+        """Wait as ``wait_idle`` does, in an event loop."""
+        skip = self._skip if skip_delays else None
+        await until_idle(self.app, self.namesrv, group, topics, timeout_s=timeout_s, skip=skip)
 
     def start(self) -> None:
         """Start name server and broker; return when they serve."""

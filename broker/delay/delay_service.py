@@ -280,7 +280,20 @@ class DelayService:
                 wanted = min(wanted, int(entry["offset"]))
         return wanted
 
+    def wake(self) -> None:
+        """Look for due messages now: the clock was moved. Any thread."""
+        if self._worker is not None:
+            self._worker.wake()
+
     # ---- statistics
+
+    def next_due_in_ms(self) -> int:
+        """Return how long the next known message has to wait; 0 if it is due, or none is known."""
+        now_ms, wall_ms = self._time.now_ms(), self._clock.now_ms()
+        waits = [level.next_due_ms - now_ms for level in self.levels if level.next_due_ms]
+        if self.timers.next_due_ms:
+            waits.append(self.timers.next_due_ms - wall_ms)
+        return max(0, min(waits, default=0))
 
     def is_congested(self, due_ms: int) -> bool:
         """Return whether the second of ``due_ms`` has its maximum number of timers. Any thread."""

@@ -1,6 +1,7 @@
 """The fixtures, as they work in a user's project."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,37 @@ async def test_each_test_has_an_empty_broker(pocketmq_broker):
 async def test_settings_by_marker(pocketmq_broker):
     assert pocketmq_broker.app.config.broker_name == "other"
 
+def test_blocking_clients(pocketmq_broker, pocketmq_producer, pocketmq_consumer):
+    tries = []
+    consumer = pocketmq_consumer("billing")
+
+    @consumer.subscribe("Orders")
+    def bill(message):
+        tries.append(message.reconsume_times)
+        if len(tries) < 3:
+            raise ValueError("not yet")
+
+    consumer.start()
+    pocketmq_producer.send(Message("Orders", b"x"))
+    pocketmq_broker.wait_idle("billing", skip_delays=True)
+    assert tries == [0, 1, 2]
+
+async def test_async_clients(pocketmq_broker):
+    got = []
+    consumer = pocketmq_broker.consumer("billing")
+
+    @consumer.subscribe("Orders")
+    async def bill(message):
+        got.append(message.body)
+
+    async with consumer, pocketmq_broker.producer() as producer:
+        await producer.send(Message("Orders", b"later", delay_time_ms=3_600_000))
+        await pocketmq_broker.until_idle("billing")
+        assert got == []
+        pocketmq_broker.advance(hours=1)
+        await pocketmq_broker.until_idle("billing")
+        assert got == [b"later"]
+
 def test_session_one(pocketmq_broker_session):
     test_session_one.address = pocketmq_broker_session.address
 
@@ -39,13 +71,27 @@ def test_session_two(pocketmq_broker_session):
 """
 
 
+def run_project(directory: Path, suite: str) -> str:
+    """Run pytest on a project of one file; return what it printed."""
+    (directory / "test_it.py").write_text(suite)
+    (directory / "pytest.ini").write_text(INI)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=directory)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_page_runs_as_it_is_printed(tmp_path: Path) -> None:
+    """docs/testing.md: its blocks, one after the other, are a suite of tests that passes."""
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 4
+    assert "3 passed" in (said := run_project(tmp_path, "\n\n".join(blocks))), said
+
+
 @pytest.mark.slow
 def test_fixtures_marker_and_scopes_in_a_project_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(SUITE)
-    (tmp_path / "pytest.ini").write_text(INI)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
-    assert "5 passed" in done.stdout, done.stdout + done.stderr
+    assert "7 passed" in (said := run_project(tmp_path, SUITE)), said
 
 
 def test_the_plugin_costs_a_project_that_does_not_use_it_nothing() -> None:
