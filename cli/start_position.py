@@ -7,24 +7,26 @@ import datetime
 import math
 import re
 import time
+from typing import Literal, get_args
 
 from pocketmq.common.errors import ConfigError
 
-WORDS = ("earliest", "latest", "committed")
+Word = Literal["earliest", "latest", "committed"]
+WORDS: dict[str, Word] = {word: word for word in get_args(Word)}
 
 _EPOCH = datetime.datetime.fromtimestamp(0, datetime.UTC)
 _AGO = re.compile(r"(\d+)(ms|s|m|h|d)")
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def parse_start(text: str, now_ms: int) -> str | int:
+def parse_start(text: str, now_ms: int) -> Word | int:
     """Return one of ``WORDS``, or ms since 1970.
 
     The text may be ``2026-11-21T07:00:00Z`` (UTC without a zone), ``1763708400000``, or ``15m`` (that long ago).
     Raise ``ConfigError`` for anything else.
     """
     if text in WORDS:
-        return text
+        return WORDS[text]
     if text.isascii() and text.isdecimal() and len(text) <= 18:
         return int(text)
     if match := _AGO.fullmatch(text):

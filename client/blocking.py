@@ -13,12 +13,13 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from pocketmq.client.blocking_arguments import ProducerArguments, PullConsumerArguments, PushConsumerArguments
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import ForkedClient, NotStarted
-from pocketmq.client.handlers.handler_call import BatchHandler, Handler
+from pocketmq.client.handlers.handler_call import AnyHandler
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer import producer as async_producer
 from pocketmq.client.producer.selectors import QueueSelector
@@ -26,6 +27,7 @@ from pocketmq.client.pull import pull_consumer as async_pull_consumer
 from pocketmq.client.pull.offsets import StartPosition
 from pocketmq.client.pull.subscription import ALL
 from pocketmq.client.push import push_consumer as async_push_consumer
+from pocketmq.client.push.message_stream import MessageStream
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner, Worker
 from pocketmq.remoting.loop import new_event_loop
@@ -164,7 +166,7 @@ class Producer(_Face):
 
     _inner: async_producer.Producer
 
-    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
+    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Unpack[ProducerArguments]) -> None:
         super().__init__(async_producer.Producer(group, namesrv, **options))
 
     def send(
@@ -242,7 +244,7 @@ class PullConsumer(_Face):
 
     _inner: async_pull_consumer.PullConsumer
 
-    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
+    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Unpack[PullConsumerArguments]) -> None:
         super().__init__(async_pull_consumer.PullConsumer(group, namesrv, **options))
 
     def queues(self, topic: str) -> list[MessageQueue]:
@@ -314,18 +316,18 @@ class PushConsumer(_Face):
 
     _inner: async_push_consumer.PushConsumer
 
-    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Any) -> None:
+    def __init__(self, group: str, namesrv: str | Sequence[str] = "", **options: Unpack[PushConsumerArguments]) -> None:
         super().__init__(async_push_consumer.PushConsumer(group, namesrv, **options))
 
     def subscribe(
         self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[AnyHandler], AnyHandler]:
         """Register the decorated function as the handler of a topic."""
         return self._inner.subscribe(topic, tags, sql=sql, ordered=ordered)
 
     def subscribe_batch(
         self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
-    ) -> Callable[[BatchHandler], BatchHandler]:
+    ) -> Callable[[AnyHandler], AnyHandler]:
         """Register the decorated function as the handler of a topic, for lists of messages."""
         return self._inner.subscribe_batch(topic, tags, max_messages=max_messages, sql=sql, ordered=ordered)
 
@@ -333,7 +335,16 @@ class PushConsumer(_Face):
         self, topic: str, tags: str = ALL, *, sql: str | None = None, prefetch: int = 32
     ) -> Generator[ReceivedMessage, None, None]:
         """Iterate over a topic; a message is acknowledged when the next one is asked for. Starts the consumer."""
-        stream = self._inner.messages(topic, tags, sql=sql, prefetch=prefetch)
+
+        async def subscribe() -> MessageStream:
+            return self._inner.messages(topic, tags, sql=sql, prefetch=prefetch)
+
+        # a running consumer belongs to its loop's thread
+        stream = (
+            self._thread.call(subscribe())
+            if self._thread.running
+            else self._inner.messages(topic, tags, sql=sql, prefetch=prefetch)
+        )
 
         async def following() -> ReceivedMessage | None:
             message: ReceivedMessage | None = await anext(stream, None)

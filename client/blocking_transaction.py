@@ -9,9 +9,10 @@ Lives here: the blocking faces.
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from pocketmq.client import blocking
+from pocketmq.client.blocking_arguments import TransactionProducerArguments
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.message.transaction_message import TransactionReceipt
 from pocketmq.client.producer.selectors import QueueSelector
@@ -24,7 +25,14 @@ class TransactionProducer(blocking.Producer):
     """``pocketmq.client.TransactionProducer`` for threads; takes the same arguments. ``check`` runs in a thread of its
     own, or on the loop's thread if it is ``async def``."""
 
-    def __init__(self, group: str, namesrv: str | Sequence[str] = "", *, check: Check, **options: Any) -> None:
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] = "",
+        *,
+        check: Check,
+        **options: Unpack[TransactionProducerArguments],
+    ) -> None:
         self._transactions = async_transaction.TransactionProducer(group, namesrv, check=check, **options)
         super(blocking.Producer, self).__init__(self._transactions)
 

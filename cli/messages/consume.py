@@ -23,6 +23,7 @@ from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
     from pocketmq.client import PullConsumer
+    from pocketmq.client.pull.offsets import StartPosition
     from pocketmq.common.message import ReceivedMessage
 
 NO_GROUP = "pocketmq-cli"

@@ -9,7 +9,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeVar
 
 from pocketmq.client.errors import SubscriptionIllegal
 from pocketmq.client.handlers.consume_result import Outcome, is_answer, outcome_of
@@ -20,6 +20,8 @@ Handler = Callable[[ReceivedMessage], Any]
 """``async def`` or a plain function. ``consume_result.outcome_of`` lists the possible answers."""
 BatchHandler = Callable[[list[ReceivedMessage]], Any]
 """The same for several messages of one queue."""
+AnyHandler = TypeVar("AnyHandler", bound=Callable[[Any], Any] | Callable[[Any, Any], Any])
+"""A decorated function, whose own type a decorator returns."""
 
 REASON_LENGTH_MAX = 500
 

@@ -1,16 +1,21 @@
 """The settings of a producer, with RocketMQ's names and defaults where it has them.
 
-Lives here: ``ProducerOptions``, checked at construction.
+Lives here: ``ProducerOptions``, checked at construction, and ``ProducerSettings``.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, TypedDict
 
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
 from pocketmq.client.sender.fault_items import LATENCY_TABLE_5_3, LatencyTable
 from pocketmq.client.sender.in_flight import ASYNC_PERMITS, IN_FLIGHT_BYTES_MAX, ONEWAY_PERMITS
 from pocketmq.client.sender.retry_budget import FLOOR, RATIO
+from pocketmq.common.body_codec import CompressionType
 from pocketmq.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pocketmq.client.producer.stages import SendStage
 
 SEND_TIMEOUT_MS_MAX = 24 * 3600 * 1000
 
@@ -29,6 +34,33 @@ _RANGES: dict[str, tuple[float, float]] = {
 }
 _MAY_BE_NONE = frozenset({"send_msg_max_timeout_per_request_ms", "retry_budget_ratio"})
 _FRACTIONS = frozenset({"linger_ms", "retry_budget_ratio"})
+
+
+class ProducerSettings(TypedDict, total=False):
+    """The keyword arguments of ``Producer`` but its instance, for type checkers and editors."""
+
+    send_msg_timeout_ms: int
+    retry_times_when_send_failed: int
+    retry_times_when_send_async_failed: int
+    send_msg_max_timeout_per_request_ms: int | None
+    retry_response_codes: Collection[int] | None
+    retry_another_broker_when_not_store_ok: bool
+    send_latency_fault_enable: bool
+    latency_table: LatencyTable
+    retry_budget_ratio: float | None
+    retry_budget_floor: int
+    linger_ms: float
+    max_message_size: int
+    in_flight_bytes_max: int
+    in_flight_sends_max: int
+    in_flight_oneways_max: int
+    durable_retry: "SendStage | None"
+    compress_type: CompressionType | str | None
+    compress_level: int
+    compress_msg_body_over_howmuch: int
+    enable_message_trace: bool
+    trace_topic: str
+    stages: "Sequence[SendStage]"
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A group's offsets: the known ones, those not yet persisted, and the start of a new queue.
 
-Lives here: ``OffsetTable`` (memory), ``ConsumeFromWhere`` and the parsing of start positions, the file of broadcast
-groups.
+Lives here: ``OffsetTable`` (memory), ``ConsumeFromWhere``, ``GroupStart`` and the parsing of start positions, the
+file of broadcast groups.
 """
 
 import datetime
@@ -10,10 +10,11 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import OffsetIllegal
-from pocketmq.common.errors import DECODE_ERRORS
+from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 
@@ -80,8 +81,10 @@ def check_offset(offset: object) -> int:
     return offset
 
 
-StartPosition = str | int | datetime.datetime
-"""``"earliest"``, ``"latest"``, ``"committed"``, a time as ms since 1970, or a datetime with a time zone."""
+StartPosition = Literal["earliest", "latest", "committed"] | int | datetime.datetime
+"""A word, a time as ms since 1970, or a datetime with a time zone."""
+FirstStart = Literal["earliest", "latest"] | int | datetime.datetime
+"""A ``StartPosition`` for a group that has committed nothing."""
 
 
 def start_timestamp_ms(start: StartPosition) -> int | None:
@@ -99,6 +102,49 @@ def start_timestamp_ms(start: StartPosition) -> int | None:
     raise OffsetIllegal(
         "start refused", why=f"{start!r}", hint='use "earliest", "latest", "committed", a datetime or ms since 1970'
     )
+
+
+class GroupStart(NamedTuple):
+    """Where a group starts in a queue for which it has no offset.
+
+    ``timestamp_ms``: None, half an hour before now. ``exact``: also in a queue that still has its first
+    message in memory, where RocketMQ begins at 0.
+    """
+
+    where: ConsumeFromWhere
+    timestamp_ms: int | None = None
+    exact: bool = False
+
+
+def group_start(start: object, where: object, default: ConsumeFromWhere, timestamp_ms: int | None = None) -> GroupStart:
+    """Return what ``start``, or RocketMQ's ``where`` with its ``timestamp_ms``, says; ``default`` if both are None.
+
+    Raise ``ConfigError`` for both, and for anything that is neither.
+    """
+    if where is not None and not isinstance(where, ConsumeFromWhere):
+        hint = f"use start={where!r}" if where in _WHERE else 'use start="earliest", "latest" or a datetime'
+        raise ConfigError("consumer refused", why=f"consume_from_where={where!r}", hint=hint)
+    if start is None:
+        return GroupStart(where or default, timestamp_ms)
+    if where is not None or timestamp_ms is not None:
+        raise ConfigError(
+            "consumer refused", why="start and consume_from_where are both given", hint="they say the same: use start"
+        )
+    if isinstance(start, str) and start in _WHERE:
+        return GroupStart(_WHERE[start], exact=True)
+    hint = 'use "earliest", "latest", a datetime with a time zone or ms since 1970'
+    if isinstance(start, str | bool) or not isinstance(start, int | datetime.datetime):
+        raise ConfigError("consumer refused", why=f"start={start!r}", hint=hint)
+    try:
+        return GroupStart(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, start_timestamp_ms(start), exact=True)
+    except OffsetIllegal as error:
+        raise ConfigError("consumer refused", why=error.why, hint=hint) from None
+
+
+_WHERE = {
+    "earliest": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "latest": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+}
 
 
 class BroadcastOffsetFile:

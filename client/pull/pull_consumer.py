@@ -20,7 +20,14 @@ from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import NotStarted, OffsetIllegal
 from pocketmq.client.lifecycle import Lifecycle
-from pocketmq.client.pull.offsets import ConsumeFromWhere, StartPosition, check_offset, start_timestamp_ms
+from pocketmq.client.pull.offsets import (
+    ConsumeFromWhere,
+    FirstStart,
+    StartPosition,
+    check_offset,
+    group_start,
+    start_timestamp_ms,
+)
 from pocketmq.client.pull.pull_round import QUEUES_PER_PULL_MAX, Round, next_round
 from pocketmq.client.pull.pull_wire import NO_OFFSET, PULL_BYTES_DEFAULT, PULL_BYTES_MAX, PullResult, PullWire
 from pocketmq.client.pull.subscription import ALL, Subscription, parse_sql, parse_subscription, subscription_data
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 POLL_MESSAGES_MAX = 1 << 20
+START_BEFORE_MS = 1_800_000
+"""DefaultMQPushConsumer.consumeTimestamp: half an hour before the start."""
 ARROW_MESSAGES_MAX = 10_000_000
 ARROW_BYTES_MAX = 1 << 30
 """One batch ends when it holds this much: Arrow's ``binary`` counts bytes in 31 bits."""
@@ -56,8 +65,10 @@ class PullConsumer(Lifecycle):
     """Reads topics at the caller's pace.
 
     ``poll`` and ``poll_arrow`` continue at the consumer's position: where the last poll ended, where ``seek`` put it,
-    else at the group's committed offset, else by ``consume_from_where``. Positions move when messages are handed out;
-    ``commit`` stores them at the brokers. ``stream`` is an iterator over a topic with a start of its own.
+    else at the group's committed offset, else at ``start``: ``"earliest"`` (default), ``"latest"``, a datetime with a
+    time zone or ms since 1970 (``consume_from_where`` says the same in RocketMQ's words). Positions move when messages
+    are handed out; ``commit`` stores them at the brokers. ``stream`` is an iterator over a topic with a start of its
+    own.
     """
 
     def __init__(
@@ -65,7 +76,8 @@ class PullConsumer(Lifecycle):
         group: str,
         namesrv: str | Sequence[str] = "",
         *,
-        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+        start: FirstStart | None = None,
+        consume_from_where: ConsumeFromWhere | None = None,
         pull_bytes_max: int = PULL_BYTES_DEFAULT,
         check_crc: bool = False,
         instance: ClientInstance | None = None,
@@ -74,7 +86,8 @@ class PullConsumer(Lifecycle):
         if not 1 <= pull_bytes_max <= PULL_BYTES_MAX:
             raise ConfigError("consumer refused", why=f"pull_bytes_max={pull_bytes_max} is not 1 to {PULL_BYTES_MAX}")
         self.group = group
-        self.consume_from_where = consume_from_where
+        self._first = group_start(start, consume_from_where, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+        self.consume_from_where = self._first.where
         self.pull_bytes_max = pull_bytes_max
         self.check_crc = check_crc
         self.instance = instance if instance is not None else ClientInstance(namesrv)
@@ -437,7 +450,7 @@ class PullConsumer(Lifecycle):
         return subscription
 
     async def _place(self, queues: Iterable[MessageQueue]) -> None:
-        """Give every queue a position: committed, else by ``consume_from_where``."""
+        """Give every queue a position: committed, else the first one."""
         missing = [queue for queue in queues if queue not in self._positions]
         if missing:
             self._positions.update(await self._start_offsets(missing, "committed"))
@@ -452,10 +465,11 @@ class PullConsumer(Lifecycle):
         elif start == "latest":
             offsets = await together(wire.max_offset, queues)
         else:
-            now_ms = self.instance.clock.now_ms()
+            first_ms = self._first.timestamp_ms
+            since_ms = self.instance.clock.now_ms() - START_BEFORE_MS if first_ms is None else first_ms
             stored = await together(lambda queue: wire.stored_offset(queue, zero_if_young=False), queues)
             offsets = await together(
-                lambda pair: wire.start_offset(pair[0], where, now_ms - 1_800_000, stored=pair[1]),
+                lambda pair: wire.start_offset(pair[0], where, since_ms, stored=pair[1]),
                 zip(queues, stored, strict=True),
             )
         return dict(zip(queues, offsets, strict=True))

@@ -1,10 +1,11 @@
 """Settings of a push consumer under RocketMQ's names in snake_case.
 
-Lives here: ``ConsumerOptions`` and its checks.
+Lives here: ``ConsumerOptions`` and its checks; ``ConsumerSettings``, the same as keyword arguments for type checkers
+and editors.
 """
 
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Literal, TypedDict
 
 from pocketmq.common.errors import ConfigError
 
@@ -31,6 +32,25 @@ _BOUNDS: Final = {
     "lock_interval_ms": (10, 3_600_000),
     "lock_max_live_ms": (10, 3_600_000),
 }
+
+
+class ConsumerSettings(TypedDict, total=False):
+    """The keyword arguments of ``PushConsumer`` that ``ConsumerOptions`` describes."""
+
+    message_model: Literal["CLUSTERING", "BROADCASTING"]
+    concurrency: int
+    rebalance_interval_ms: int
+    persist_interval_ms: int
+    retry_delay_ms: int
+    pull_interval_ms: int
+    pull_batch_size: int
+    consume_timeout_ms: int
+    slow_handler_ms: int
+    loop_block_ms: int
+    max_reconsume_times: int
+    suspend_current_queue_time_millis: int
+    lock_interval_ms: int
+    lock_max_live_ms: int
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)

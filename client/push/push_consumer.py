@@ -8,14 +8,14 @@ import signal
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, Unpack
 
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.client.connection.rebalance import AllocateStrategy, MessageQueue, strategy_of
 from pocketmq.client.errors import NotStarted, SubscriptionIllegal
 from pocketmq.client.handlers.consume_result import BROKER_DECIDES, DEAD_LETTER, DropFailed, FailurePolicy, Later
 from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
-from pocketmq.client.handlers.handler_call import BatchHandler, Handler, HandlerCall
+from pocketmq.client.handlers.handler_call import AnyHandler, HandlerCall
 from pocketmq.client.handlers.handler_watch import HandlerWatch
 from pocketmq.client.handlers.handlers import ConcurrentMode
 from pocketmq.client.handlers.ordered import OrderedMode
@@ -24,10 +24,11 @@ from pocketmq.client.handlers.queue_mode import ConsumeContext
 from pocketmq.client.handlers.traced_handler import traced
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere
+from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere, FirstStart, group_start
+from pocketmq.client.pull.pull_consumer import START_BEFORE_MS
 from pocketmq.client.pull.subscription import ALL, Subscription, parse_sql, parse_subscription, subscription_data
 from pocketmq.client.push.consume_timeout import ConsumeTimeout
-from pocketmq.client.push.consumer_options import BROADCASTING, STOP_TIMEOUT_MS, ConsumerOptions
+from pocketmq.client.push.consumer_options import BROADCASTING, STOP_TIMEOUT_MS, ConsumerOptions, ConsumerSettings
 from pocketmq.client.push.consumer_status import ConsumerStatus
 from pocketmq.client.push.loop_watch import LoopWatch
 from pocketmq.client.push.message_stream import MessageStream
@@ -46,9 +47,9 @@ from pocketmq.remoting.protocol.client import ConsumerData
 TOPICS_MAX = 4_000
 """A broker takes 4,096 subscriptions in one heartbeat."""
 BATCH_MESSAGES_MAX = 65_536
-START_BEFORE_MS = 1_800_000
-"""DefaultMQPushConsumer.consumeTimestamp: half an hour before the start."""
 WATCH_INTERVAL_S = 1.0
+IDLE_WARNINGS_S = (1, 9, 20, 30)
+"""Pauses before the warnings of a started consumer without subscriptions."""
 
 
 class PushConsumer(Lifecycle):
@@ -67,6 +68,9 @@ class PushConsumer(Lifecycle):
     ``message_model`` CLUSTERING: the group shares the queues, offsets live at the brokers. BROADCASTING: every
     consumer gets every message, offsets live in a file below ``offset_store_dir``.
 
+    ``start``: where a group begins in a queue for which it has no offset: ``"latest"`` (default), ``"earliest"``, a
+    datetime with a time zone or ms since 1970. ``consume_from_where`` says the same in RocketMQ's words.
+
     At least once: an offset is committed when all messages below it are done. Handlers are ``async def``, or plain
     functions, which run in a thread pool; at most ``concurrency`` calls of one handler run at once, in no particular
     order, or one a queue and in its order with ``ordered=True``. Their possible answers: ``consume_result.outcome_of``.
@@ -80,7 +84,8 @@ class PushConsumer(Lifecycle):
         group: str,
         namesrv: str | Sequence[str] = "",
         *,
-        consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+        start: FirstStart | None = None,
+        consume_from_where: ConsumeFromWhere | None = None,
         consume_timestamp_ms: int | None = None,
         allocate: str | AllocateStrategy = "AVG",
         limits: ProcessLimits | None = None,
@@ -89,28 +94,26 @@ class PushConsumer(Lifecycle):
         enable_message_trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
         instance: ClientInstance | None = None,
-        **settings: Any,
+        **settings: Unpack[ConsumerSettings],
     ) -> None:
         check_group_name(group)
         unknown = set(settings) - ConsumerOptions.names()
         if unknown:
             names = ", ".join(sorted(ConsumerOptions.names()))
             raise ConfigError("consumer refused", why=f"no setting {sorted(unknown)[0]!r}", hint=names)
-        if not isinstance(consume_from_where, ConsumeFromWhere):
-            raise ConfigError("consumer refused", why=f"consume_from_where={consume_from_where!r}")
+        first = group_start(start, consume_from_where, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, consume_timestamp_ms)
         self.group = group
         self.options = ConsumerOptions(**settings)
         self.instance = instance if instance is not None else ClientInstance(namesrv)
         self.statistics = ConsumerStatistics(self.instance.clock)
-        started_ms = self.instance.clock.now_ms()
-        timestamp_ms = started_ms - START_BEFORE_MS if consume_timestamp_ms is None else consume_timestamp_ms
         directory = Path(offset_store_dir) if offset_store_dir is not None else Path.home() / ".pocketmq_offsets"
         self._topics: dict[str, TopicConsumption] = {}
         self._paused = False
         self._check = SubscriptionCheck(self.instance, group)
         self._given_policy = failure_policy
-        self._consume_from_where = consume_from_where
-        self._timestamp_ms = timestamp_ms
+        if first.timestamp_ms is None:
+            first = first._replace(timestamp_ms=self.instance.clock.now_ms() - START_BEFORE_MS)
+        self._first = first
         self._allocate = strategy_of(allocate)
         self._limits = limits or ProcessLimits()
         # a broadcast consumer must find its file again after a restart: the client id has no place in the path
@@ -127,6 +130,8 @@ class PushConsumer(Lifecycle):
         self._running = False
         self._stopping = False
         self._stopped = False
+        self._idle: asyncio.TimerHandle | None = None
+        self._idle_since_s = 0.0
 
     def _make_parts(self) -> None:
         """Make what one run of the consumer needs; a further start makes it again, perhaps in another event loop."""
@@ -136,8 +141,7 @@ class PushConsumer(Lifecycle):
             self.options,
             allocate=self._allocate,
             limits=self._limits,
-            consume_from_where=self._consume_from_where,
-            consume_timestamp_ms=self._timestamp_ms,
+            first=self._first,
             topics=self._topics,
             statistics=self.statistics,
             offsets_file=self._offsets_file,
@@ -187,7 +191,7 @@ class PushConsumer(Lifecycle):
 
     def subscribe(
         self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
-    ) -> Callable[[Handler], Handler]:
+    ) -> Callable[[AnyHandler], AnyHandler]:
         """Register the decorated function as the handler of a topic; one handler a topic, before ``start``.
 
         ``tags``: ``"A || B"``; ``sql``: a filter on properties instead, ``"price > 5 AND region = 'north'"``.
@@ -195,7 +199,7 @@ class PushConsumer(Lifecycle):
         """
         subscription = self._subscription(topic, tags, sql)
 
-        def register(handler: Handler) -> Handler:
+        def register(handler: AnyHandler) -> AnyHandler:
             self._register(subscription, handler, 0, ordered)
             return handler
 
@@ -203,7 +207,7 @@ class PushConsumer(Lifecycle):
 
     def subscribe_batch(
         self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
-    ) -> Callable[[BatchHandler], BatchHandler]:
+    ) -> Callable[[AnyHandler], AnyHandler]:
         """Register a function that takes a list of 1 to ``max_messages`` messages of one queue.
 
         It gets the available messages, and never waits for a list to fill. Its answer counts for the whole list;
@@ -215,7 +219,7 @@ class PushConsumer(Lifecycle):
             )
         subscription = self._subscription(topic, tags, sql)
 
-        def register(handler: BatchHandler) -> BatchHandler:
+        def register(handler: AnyHandler) -> AnyHandler:
             self._register(subscription, handler, max_messages, ordered)
             return handler
 
@@ -226,20 +230,22 @@ class PushConsumer(Lifecycle):
     ) -> MessageStream:
         """Return an iterator over the messages of a topic: ``async for message in consumer.messages("TopicTest")``.
 
-        It starts the consumer if needed. ``auto_ack``: a message counts as done when the next one is asked for;
-        else ``await stream.ack(message)``. At most ``prefetch`` messages wait for the caller.
+        It starts the consumer if needed, and a running one takes the topic, too. ``auto_ack``: a message counts as done
+        when the next one is asked for; else ``stream.ack(message)``. At most ``prefetch`` messages wait for the caller.
         """
-        subscription = self._subscription(topic, tags, sql)
+        subscription = self._subscription(topic, tags, sql, while_running=True)
         stream = MessageStream(self, topic, auto_ack=auto_ack, prefetch=prefetch)
         self._register(subscription, stream.deliver, 0, False)
         self._streams.append(stream)
+        if self._running:
+            self._rebalance_service.subscribed()
         return stream
 
-    def _subscription(self, topic: str, tags: str, sql: str | None) -> Subscription:
+    def _subscription(self, topic: str, tags: str, sql: str | None, *, while_running: bool = False) -> Subscription:
         check_topic_name(topic)
-        if self._running or self._stopping:
+        if self._stopping or (self._running and not while_running):
             raise SubscriptionIllegal(
-                "subscription refused", why="the consumer is running", hint="subscribe before start"
+                "subscription refused", why="the consumer is running", hint="subscribe before start, or use messages()"
             )
         if topic in self._topics:
             raise SubscriptionIllegal("subscription refused", why=f"{topic} has a handler", hint="one handler a topic")
@@ -252,9 +258,7 @@ class PushConsumer(Lifecycle):
             raise SubscriptionIllegal("subscription refused", why="tags and sql are both given", hint="give one")
         return parse_sql(topic, sql, version)
 
-    def _register(
-        self, subscription: Subscription, handler: Callable[[Any], Any], batch_max: int, ordered: bool
-    ) -> None:
+    def _register(self, subscription: Subscription, handler: Callable[..., Any], batch_max: int, ordered: bool) -> None:
         topic = subscription.topic
         if topic in self._topics:
             raise SubscriptionIllegal("subscription refused", why=f"{topic} has a handler", hint="one handler a topic")
@@ -284,15 +288,16 @@ class PushConsumer(Lifecycle):
         if not topic or topic in self._topics:
             return
         calls = {name: consumption.call for name, consumption in self._topics.items()}
-        only = next(iter(calls.values())) if len(calls) == 1 else None
 
         async def dispatch(message: ReceivedMessage) -> Any:
-            call = calls.get(message.topic, only)
-            if call is None:
+            consumption = self._topics.get(message.topic)
+            if consumption is None and len(self._topics) == 2:  # the retry topic, and the only other one
+                consumption = next(each for name, each in self._topics.items() if name != topic)
+            if consumption is None:
                 self.instance.log.warning("retry_of_unknown_topic", message=message, topic=message.topic)
                 # not lost: another member may subscribe to it, and in the end it becomes a dead letter
                 return Later(delay_level=DEAD_LETTER if ordered else BROKER_DECIDES)
-            return await call.invoke([message])
+            return await consumption.call.invoke([message])
 
         ordered = all(consumption.ordered for consumption in self._topics.values())
         self._register(parse_subscription(topic, ALL, self.instance.clock.now_ms()), dispatch, 0, ordered)
@@ -337,6 +342,34 @@ class PushConsumer(Lifecycle):
             finally:
                 await self.stop()
 
+    async def __aenter__(self) -> Self:
+        """Start; a consumer without subscriptions starts with the first ``messages()`` in the block."""
+        if self._topics or self._running:
+            await self.start()
+        else:
+            self._idle_since_s = asyncio.get_running_loop().time()
+            self._warn_idle(0)
+        return self
+
+    def _warn_idle(self, count: int) -> None:
+        """Say that nothing is consumed: after ``IDLE_WARNINGS_S``, then each minute, until a topic is subscribed."""
+        self._idle = None
+        if self._topics or self._stopped:
+            return
+        if count:
+            waited_s = int(asyncio.get_running_loop().time() - self._idle_since_s)
+            self.instance.log.warning(
+                "nothing_subscribed", group=self.group, waited_s=waited_s, hint="use messages(topic) in the block"
+            )
+        after_s = IDLE_WARNINGS_S[count] if count < len(IDLE_WARNINGS_S) else 60
+        self._idle = asyncio.get_running_loop().call_later(after_s, self._warn_idle, count + 1)
+
+    async def __aexit__(self, *error: object) -> None:
+        """Stop."""
+        if self._idle is not None:
+            self._idle.cancel()
+        await self.stop()
+
     async def wait_stopped(self) -> None:
         """Return once ``stop`` was called."""
         await self._stop_asked.wait()
@@ -352,7 +385,9 @@ class PushConsumer(Lifecycle):
             raise NotStarted("consumer is stopping", hint="start it once stop() has returned")
         if not self._topics:
             raise SubscriptionIllegal(
-                "nothing to consume", why="no topic is subscribed", hint="use @consumer.subscribe(topic)"
+                "nothing to consume",
+                why="no topic is subscribed",
+                hint="use @consumer.subscribe(topic), or iterate over consumer.messages(topic)",
             )
         if self._stopped:
             self._begin_again()
@@ -484,7 +519,7 @@ class PushConsumer(Lifecycle):
     @property
     def consume_from_where(self) -> ConsumeFromWhere:
         """Where a new group starts."""
-        return self._rebalance_service.consume_from_where
+        return self._first.where
 
     def _describe(self) -> ConsumerData:
         return ConsumerData(

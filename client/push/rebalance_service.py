@@ -15,7 +15,7 @@ from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
 from pocketmq.client.handlers.handler_call import HandlerCall
 from pocketmq.client.handlers.process_queue import ProcessLimits, ProcessQueue
 from pocketmq.client.handlers.queue_mode import QueueMode
-from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere, OffsetTable
+from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere, GroupStart, OffsetTable
 from pocketmq.client.pull.pull_wire import NO_OFFSET, PullWire
 from pocketmq.client.pull.subscription import Subscription
 from pocketmq.client.push.consumer_options import BROADCASTING, ConsumerOptions
@@ -37,6 +37,7 @@ RETRY_TOPIC_ROUNDS = 10
 """Rounds after which a missing route of a retry topic is retried a second later; a broker may never create it."""
 REVOKED_WAIT_MS = 1_000
 """How long a revoked queue's handlers may end before its offset is committed (RebalancePushImpl: tryLock 1000 ms)."""
+STARTS_LOGGED_MAX = 16
 CONFLICT_FIELD = "subscription_conflict"
 """Extra field of GET_CONSUMER_LIST_BY_GROUP and HEART_BEAT answers of a PocketMQ broker."""
 
@@ -62,8 +63,7 @@ class RebalanceService:
         *,
         allocate: AllocateStrategy,
         limits: ProcessLimits,
-        consume_from_where: ConsumeFromWhere,
-        consume_timestamp_ms: int,
+        first: GroupStart,
         topics: Mapping[str, TopicConsumption],
         statistics: ConsumerStatistics,
         offsets_file: BroadcastOffsetFile,
@@ -76,8 +76,9 @@ class RebalanceService:
         self._options = options
         self._allocate = allocate
         self._limits = limits
-        self.consume_from_where = consume_from_where
-        self._timestamp_ms = consume_timestamp_ms
+        self._first = first
+        self._first_queues: dict[str, frozenset[MessageQueue]] = {}
+        """By topic, its queues when it was first seen: a queue that comes later is read from its beginning."""
         self._topics = topics
         self._statistics = statistics
         self._file = offsets_file
@@ -86,6 +87,8 @@ class RebalanceService:
         self._wire = PullWire(instance, group)
         self._pull_settings = PullSettings(options.pull_batch_size, options.pull_interval_ms, paused)
         self._shared_out: dict[str, int] = {}
+        self._starts: list[str] = []
+        """Where the queues taken last begin, and why: for the log, at most ``STARTS_LOGGED_MAX``."""
         self._known = False
         self._rounds = 0
         self._missing: dict[str, tuple[int, int]] = {}
@@ -196,13 +199,18 @@ class RebalanceService:
             if client_id not in members:
                 return False
         change = rebalance(self._allocate, self._group, client_id, route.read_queues, members, held)
+        self._first_queues.setdefault(topic, frozenset(route.read_queues))
         if change.revoked:
             await self._give_up(change.revoked)
         wanted = [queue for queue in change.assigned if queue not in self.pulls]
         taken = await self._take(topic, wanted) if wanted else 0
         queues = [pull for queue, pull in self.pulls.items() if queue.topic == topic]
         if change.revoked or taken:
-            self._instance.log.info("queues_assigned", group=self._group, topic=topic, queues=len(queues))
+            starts = ", ".join(self._starts)
+            self._starts.clear()
+            self._instance.log.info(
+                "queues_assigned", group=self._group, topic=topic, queues=len(queues), starts=starts
+            )
         if self._shared_out.get(topic) != len(queues):
             self._shared_out[topic] = len(queues)
             limits = self._limits.shared_by(len(queues), ordered=self._topics[topic].ordered)
@@ -278,13 +286,19 @@ class RebalanceService:
         if self._options.message_model == BROADCASTING:
             known = self._offsets.get(queue)
             return NO_OFFSET if known is None else known
-        return await self._wire.stored_offset(queue)
+        return await self._wire.stored_offset(queue, zero_if_young=not self._first.exact)
 
     async def _start_offset(self, queue: MessageQueue, stored: int) -> int:
-        where = self.consume_from_where
-        if is_retry_topic(queue.topic):
-            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET  # retries are never skipped
-        return await self._wire.start_offset(queue, where, self._timestamp_ms, stored=stored)
+        where = self._first.where
+        is_late = self._first.exact and queue not in self._first_queues[queue.topic]
+        if is_retry_topic(queue.topic) or is_late:  # retries, and what came before we knew a queue, are never skipped
+            where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        assert self._first.timestamp_ms is not None
+        offset = await self._wire.start_offset(queue, where, self._first.timestamp_ms, stored=stored)
+        if len(self._starts) < STARTS_LOGGED_MAX:
+            why = "offset of the group" if stored >= 0 else where.value
+            self._starts.append(f"{queue.broker_name}/{queue.queue_id} at {offset} ({why})")
+        return offset
 
     async def _give_up(self, queues: Iterable[MessageQueue], *, commit: bool = True) -> None:
         """Stop reading queues, let their handlers finish, commit, and release them.
@@ -306,6 +320,12 @@ class RebalanceService:
                 if self._options.message_model != BROADCASTING:
                     self._offsets.forget(queue)
             await mode.release(list(ended))
+
+    def subscribed(self) -> None:
+        """Consume a topic that was subscribed to while the consumer runs; brokers learn of it first."""
+        self._known = False
+        self._rounds = 0
+        self.changed.set()
 
     async def stop_pulls(self) -> None:
         """Stop all pulls."""

@@ -16,7 +16,7 @@ import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.errors import NoRoute
@@ -30,7 +30,7 @@ from pocketmq.client.message.transaction_message import (
     as_state,
 )
 from pocketmq.client.producer.producer import Producer
-from pocketmq.client.producer.producer_options import check_range
+from pocketmq.client.producer.producer_options import ProducerSettings, check_range
 from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.client.transaction.transaction_checks import Check, TransactionChecks
 from pocketmq.client.transaction.transaction_end import End, EndSender
@@ -71,7 +71,7 @@ class TransactionProducer(Producer):
         check_concurrency: int = CHECK_CONCURRENCY,
         check_timeout_ms: int = CHECK_TIMEOUT_MS,
         instance: ClientInstance | None = None,
-        **options: Any,
+        **options: Unpack[ProducerSettings],
     ) -> None:
         if not callable(check):
             raise ConfigError(

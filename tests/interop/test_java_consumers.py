@@ -224,8 +224,10 @@ def test_java_reads_what_we_compress(java: JavaClients, pocketmq: PocketMQServer
     topic = new_name("OurPacked")
     body = ("".join(f"line {number} of the body\n" for number in range(5000))).encode()
     for kind in ("ZLIB", "LZ4", "ZSTD"):
-        options = {"compress_type": kind, "compress_msg_body_over_howmuch": 1000}
-        with Producer(group=new_name("py"), namesrv=pocketmq.namesrv, **options) as producer:
+        producer_group = new_name("py")
+        with Producer(
+            producer_group, pocketmq.namesrv, compress_type=kind, compress_msg_body_over_howmuch=1000
+        ) as producer:
             producer.send(Message(topic, body, tags=kind))
     assert all(len(message.raw_body) < len(body) for message in read_topic(pocketmq.namesrv, topic))
     with java.started("push", group=new_name("packed"), topic=topic) as consumer:

@@ -98,7 +98,7 @@ async def test_seek(producer: Producer, consumer: PullConsumer, topic: str) -> N
     await consumer.seek(topic, "committed")
     assert len(await consumer.poll(topic, max_messages=100)) == 20
     with pytest.raises(OffsetIllegal):
-        await consumer.seek(topic, "sometime")
+        await consumer.seek(topic, "sometime")  # type: ignore[arg-type]
     with pytest.raises(OffsetIllegal):
         await consumer.seek_time(topic, -1)
 

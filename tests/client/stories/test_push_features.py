@@ -64,7 +64,7 @@ def test_a_filter_that_does_not_parse_is_refused_at_once(broker: PocketBroker) -
     with pytest.raises(SubscriptionIllegal, match="max_messages"):
         consumer.subscribe_batch("T", max_messages=0)
     with pytest.raises(ConfigError, match="no setting 'concurency'"):
-        PushConsumer("g", broker.namesrv, concurency=5)
+        PushConsumer("g", broker.namesrv, concurency=5)  # type: ignore[call-arg]
 
 
 async def test_a_broker_without_property_filters_refuses_the_start(topic: str, group: str) -> None:
