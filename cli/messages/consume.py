@@ -139,7 +139,7 @@ class Reading:
     """What to read. ``position``: of all queues, unless ``offset`` is given, of the one queue."""
 
     topic: str
-    position: str | int
+    position: "StartPosition"
     offset: int | None
     queue_ids: list[int]
     broker: str
