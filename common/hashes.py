@@ -9,8 +9,11 @@ file. The hash is ``s[0]*31^(n-1) + ... + s[n-1]`` over UTF-16 units, cut to a s
 language library, ``String.hashCode``).
 """
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 try:
     from isal.isal_zlib import crc32
@@ -35,23 +38,31 @@ def java_string_hash(text: str) -> int:
     return value - 0x1_0000_0000 if value & 0x8000_0000 else value
 
 
-def _powers(width: int) -> NDArray[np.uint32]:
+def _powers(width: int) -> "NDArray[np.uint32]":
     """Return 31^(width-1), ..., 31, 1 modulo 2^32."""
+    import numpy as np
+
     factors = np.full(width, 31, np.uint32)
     factors[:1] = 1
     return np.multiply.accumulate(factors)[::-1]
 
 
-def hash_rows(prefix: str, rows: NDArray[np.uint8]) -> NDArray[np.int32]:
+def hash_rows(prefix: str, rows: "NDArray[np.uint8]") -> "NDArray[np.int32]":
     """Return the Java hashes of ``prefix`` + row for an (N, width) matrix of ASCII bytes."""
+    import numpy as np
+
     width = rows.shape[1]
     start = np.uint32(java_string_hash(prefix) * pow(31, width, 1 << 32) & _MASK)
     hashes = rows.astype(np.uint32) @ _powers(width) + start
     return hashes.astype(np.uint32, copy=False).view(np.int32)
 
 
-def java_hash_columns(rows: NDArray[np.uint8], lengths: NDArray[np.integer], prefix: str = "") -> NDArray[np.int32]:
+def java_hash_columns(
+    rows: "NDArray[np.uint8]", lengths: "NDArray[np.integer]", prefix: str = ""
+) -> "NDArray[np.int32]":
     """Return the Java hashes of ``prefix`` + ``rows[i, :lengths[i]]`` for ASCII rows of different lengths."""
+    import numpy as np
+
     hashes = np.full(len(rows), java_string_hash(prefix) & _MASK, np.uint32)
     if len(rows) == 0:
         return hashes.view(np.int32)

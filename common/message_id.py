@@ -9,21 +9,22 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.record import HOST_V4_BYTES, HOST_V6_BYTES
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 UNIQ_KEY_V4_CHARS: Final = 32
 LOCALHOST_V4: Final = b"\x7f\x00\x00\x01"
 
 _COUNTER_BITS: Final = 16
-_HEX: Final = np.array([list(b"%02X" % value) for value in range(256)], np.uint8)
-"""Byte → its two hex digits."""
+_HEX: "Final[list[NDArray[np.uint8]]]" = []
+"""Byte → its two hex digits: one matrix, made at the first use."""
 
 
 def offset_msg_id(store_host: bytes, physical_offset: int) -> str:
@@ -142,8 +143,12 @@ class UniqueIdGenerator:
         template = self._format_bytes
         return [template % number for number in itertools.islice(self._numbers, count)]
 
-    def next_rows(self, count: int) -> NDArray[np.uint8]:
+    def next_rows(self, count: int) -> "NDArray[np.uint8]":
         """Return ``count`` new ids as rows of ASCII bytes; 0.1 µs each, where ``next_bytes`` takes 0.35."""
+        import numpy as np
+
+        if not _HEX:
+            _HEX.append(np.array([list(b"%02X" % value) for value in range(256)], np.uint8))
         now_ms = self._now_ms()
         if now_ms != self._tick_ms:
             self._tick(now_ms)
@@ -151,5 +156,5 @@ class UniqueIdGenerator:
         numbers = np.fromiter(itertools.islice(self._numbers, count), ">i8", count)
         rows = np.empty((count, len(fixed) + 12), np.uint8)
         rows[:, : len(fixed)] = np.frombuffer(fixed, np.uint8)
-        rows[:, len(fixed) :] = _HEX[numbers.view(np.uint8).reshape(count, 8)[:, 2:]].reshape(count, 12)
+        rows[:, len(fixed) :] = _HEX[0][numbers.view(np.uint8).reshape(count, 8)[:, 2:]].reshape(count, 12)
         return rows

@@ -19,12 +19,13 @@ Lives here: RocketMQ's property names, encoder and decoder of the string.
 
 import socket
 from collections.abc import Mapping
-from typing import Final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.common.addresses import address_text
 from pocketmq.common.errors import MessageIllegal
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAGIC_V1: Final = 0xDAA320A7
 MAGIC_V2: Final = 0xDAA320AB
@@ -92,6 +93,8 @@ def body_at(sys_flag: int) -> int:
 
 def header_dtype(born_v6: bool, store_v6: bool) -> "np.dtype[np.void]":
     """Return the packed big-endian dtype of a record's fixed part, up to the body length."""
+    import numpy as np  # not at import: a client that sends single messages needs no NumPy
+
     return np.dtype(
         [
             ("total_size", ">u4"),
@@ -113,12 +116,22 @@ def header_dtype(born_v6: bool, store_v6: bool) -> "np.dtype[np.void]":
     )
 
 
-HEADER_V4: Final = header_dtype(False, False)
-"""88 bytes: both hosts IPv4."""
-HEADER_V6: Final = header_dtype(True, True)
-"""112 bytes: both hosts IPv6."""
-HEADERS: Final = (HEADER_V4, header_dtype(True, False), header_dtype(False, True), HEADER_V6)
-"""By ``(sysFlag & 0x30) >> 4``."""
+if TYPE_CHECKING:
+    HEADER_V4: np.dtype[np.void]
+    """88 bytes: both hosts IPv4."""
+    HEADER_V6: np.dtype[np.void]
+    """112 bytes: both hosts IPv6."""
+    HEADERS: tuple[np.dtype[np.void], ...]
+    """By ``(sysFlag & 0x30) >> 4``."""
+
+
+def __getattr__(name: str) -> Any:
+    """Make the dtypes of headers when the first module imports one of them."""
+    if name not in ("HEADER_V4", "HEADER_V6", "HEADERS"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    headers = tuple(header_dtype(born_v6, store_v6) for store_v6 in (False, True) for born_v6 in (False, True))
+    globals().update(HEADER_V4=headers[0], HEADER_V6=headers[3], HEADERS=headers)
+    return globals()[name]
 
 
 def encode_host(address: str, port: int) -> bytes:

@@ -8,7 +8,6 @@ frames, or crashes. ``faulthandler`` reads all stacks in one call, during which 
 import faulthandler
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -56,5 +55,7 @@ def _memory_file() -> Iterator[int]:
         finally:
             os.close(descriptor)
     else:
+        import tempfile
+
         with tempfile.TemporaryFile() as file:
             yield file.fileno()

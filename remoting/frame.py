@@ -13,8 +13,6 @@ Lives here: ``Frame``, ``FrameDecoder``, the limits of one frame.
 from collections.abc import Callable
 from struct import Struct
 
-import numpy as np
-
 from pocketmq.remoting.errors import BadFrame, FrameTooLarge
 from pocketmq.remoting.frame_budget import FrameBudget
 
@@ -204,6 +202,8 @@ class FrameDecoder:
                 self._budget.release(self)
             return frames
         if end - at >= PREFIX_BYTES and total >= DEDICATED_BYTES:
+            import numpy as np  # not at import: most clients get no frame of this size
+
             # numpy.empty: pages become resident as they are written; bytearray would fill all of them with zeros
             large = np.empty(total, np.uint8).data
             large[: end - at] = view[at:end]

@@ -20,7 +20,6 @@ from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.record import host_text
 from pocketmq.common.record_codec import received_message
-from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import AUTO_CREATE_TOPIC, check_group_name, check_topic_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import KVTable, decode_body
@@ -412,6 +411,8 @@ class Admin(Lifecycle):
             response = await self._connection_request(address, RequestCode.QUERY_MESSAGE, header)
             check_answer(response, f"query of {topic} refused", address, ResponseCode.QUERY_NOT_FOUND)
             if response.code == ResponseCode.SUCCESS:
+                from pocketmq.common.record_columns import received_messages  # NumPy: not at import
+
                 found += received_messages(response.body, None, name)
         # the broker's index holds hashes: other keys with the same hash come along
         found = [each for each in found if (each.msg_id == key if unique else key in each.keys)]

@@ -18,7 +18,6 @@ from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.record import host_text
 from pocketmq.common.record_codec import received_message
-from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import check_topic_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.pull import QueryMessageRequestHeader, ViewMessageRequestHeader
@@ -99,6 +98,8 @@ class MessageFinder:
             check_answer(response, f"query of {topic} refused", address, ResponseCode.QUERY_NOT_FOUND)
             messages: list[ReceivedMessage] = []
             if response.code == ResponseCode.SUCCESS:
+                from pocketmq.common.record_columns import received_messages  # NumPy: not at import
+
                 messages = received_messages(response.body, None, name, check_crc=True)
             # the index holds hashes: other keys with the same hash come along
             messages = [each for each in messages if (each.msg_id == key if unique else key in each.keys)]
@@ -156,6 +157,8 @@ class MessageFinder:
 
     async def _at(self, queue: MessageQueue, offset: int, what: str, address: str) -> Found:
         (result,) = await self._wire.pull(queue.broker_name, [(queue, offset)], None, max_messages=1)
+        from pocketmq.common.record_columns import received_messages  # NumPy: not at import
+
         messages = received_messages(bytes(result.body), result.sizes, queue.broker_name, check_crc=True)
         messages = [each for each in messages if each.queue_offset == offset]
         state = result.queues[0]

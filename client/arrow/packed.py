@@ -4,12 +4,13 @@ Lives here: ``PackedRecords``, ``PackedIds``.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, overload
 
 from pocketmq.common.message_id import UniqueIdGenerator
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class PackedRecords:
@@ -17,7 +18,7 @@ class PackedRecords:
 
     __slots__ = ("data", "sizes")
 
-    def __init__(self, data: memoryview, sizes: NDArray[Any]) -> None:
+    def __init__(self, data: memoryview, sizes: "NDArray[Any]") -> None:
         self.data = data
         self.sizes = sizes
 
@@ -63,8 +64,10 @@ class PackedIds(Sequence[bytes]):
         joined, width = self.joined, self.width
         return (joined[at : at + width] for at in range(0, len(joined), width or 1))
 
-    def rows(self) -> NDArray[np.uint8]:
+    def rows(self) -> "NDArray[np.uint8]":
         """Return the ids as the rows of a matrix."""
+        import numpy as np
+
         return np.frombuffer(self.joined, np.uint8).reshape(self._count, -1)
 
 

@@ -6,8 +6,8 @@ known before the first message), the route cache and its refresh, the registrati
 
 import asyncio
 import os
-import platform
 import random
+import socket
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -175,7 +175,7 @@ class ClientInstance:
         self._addresses = parse_addresses(namesrv)
         self._pid = os.getpid()
         name = instance_name or f"{self._pid}#{self.random.getrandbits(48):012x}"
-        self.client_id = f"{platform.node() or 'localhost'}@{name}"
+        self.client_id = f"{socket.gethostname() or 'localhost'}@{name}"
         self.ids = UniqueIdGenerator(self.clock)
         self.routes = RouteTable(refresh_after_ms=self.options.poll_name_server_interval_ms)
         self.name_servers: NameServers

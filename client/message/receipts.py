@@ -7,14 +7,16 @@ in its place on the short path, and the sequences of receipts that a batch retur
 import enum
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from pocketmq.common.message_id import offset_msg_id
 from pocketmq.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class SendStatus(enum.Enum):
@@ -344,13 +346,15 @@ class Receipts(_ReceiptSequence):
 
     __slots__ = ("_bounds", "_parts", "_places")
 
-    def __init__(self, parts: Sequence[tuple[Sequence[int] | NDArray[np.int64], Sequence[Receipt]]]) -> None:
+    def __init__(self, parts: "Sequence[tuple[Sequence[int] | NDArray[np.int64], Sequence[Receipt]]]") -> None:
         """``parts``: the places of messages in the batch, and their receipts; together each place once."""
         self._parts = [receipts for _, receipts in parts]
         self._bounds = [0]
         for places, receipts in parts:
             assert len(places) == len(receipts)
             self._bounds.append(self._bounds[-1] + len(receipts))
+        import numpy as np
+
         self._places: NDArray[np.int64] | None = None
         order = np.concatenate([np.zeros(0, np.int64), *(np.asarray(places, np.int64) for places, _ in parts)])
         if np.count_nonzero(order != np.arange(len(order))):

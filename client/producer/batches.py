@@ -5,10 +5,7 @@ Lives here: sorting by queue, cutting into parts of about one frame, waiting for
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, TypeVar, Union
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
@@ -17,9 +14,13 @@ from pocketmq.client.producer.selectors import select_by_hash
 from pocketmq.client.sender.section import FRAME_BYTES_TARGET, unbuilt_sizes
 from pocketmq.common.message import Message
 
-Places = list[int] | NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Places = Union[list[int], "NDArray[np.int64]"]
 """The positions of a part's messages in their batch."""
-PlacesT = TypeVar("PlacesT", list[int], NDArray[np.int64])
+PlacesT = TypeVar("PlacesT", list[int], "NDArray[np.int64]")
 
 
 def sort_by_queue(

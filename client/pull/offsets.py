@@ -6,15 +6,16 @@ file of broadcast groups.
 
 import datetime
 import enum
-import json
 import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.common.errors import DECODE_ERRORS, ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 
@@ -155,12 +156,14 @@ class BroadcastOffsetFile:
     broadcast group without offsets starts as a new one does.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: "Path") -> None:
         self._path = directory / "offsets.json"
         self._backup = directory / "offsets.json.bak"
 
     def load(self) -> dict[MessageQueue, int]:
         """Return the saved offsets."""
+        import json
+
         for path in (self._path, self._backup):
             try:
                 document = json.loads(path.read_text("utf-8"))
@@ -176,6 +179,8 @@ class BroadcastOffsetFile:
 
     def save(self, offsets: Iterable[tuple[MessageQueue, int]]) -> None:
         """Write all offsets: to a new file that then takes the place of the old one, which stays as backup."""
+        import json
+
         self._path.parent.mkdir(parents=True, exist_ok=True)
         table = [
             {"topic": queue.topic, "brokerName": queue.broker_name, "queueId": queue.queue_id, "offset": offset}

@@ -9,13 +9,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from pocketmq.client.arrow.arrow import (
-    check_columns,
-    concat_batches,
-    empty_batch,
-    import_pyarrow,
-    records_to_arrow,
-)
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import NotStarted, OffsetIllegal
@@ -34,7 +27,6 @@ from pocketmq.client.pull.subscription import ALL, Subscription, parse_sql, pars
 from pocketmq.client.together import together
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
-from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import check_group_name, check_topic_name
 from pocketmq.remoting.protocol.client import ConsumerData
 
@@ -340,6 +332,14 @@ class PullConsumer(Lifecycle):
         ``born_timestamp``, ``store_timestamp`` (us, UTC), ``born_host``, ``reconsume_times``; ``properties`` (a map)
         if asked for. Reads on until ``max_messages`` are there or the queues are at their end, or 1 GiB is there.
         """
+        from pocketmq.client.arrow.arrow import (
+            check_columns,
+            concat_batches,
+            empty_batch,
+            import_pyarrow,
+            records_to_arrow,
+        )
+
         wanted = check_columns(columns)
         import_pyarrow()
         _check_number("max_messages", max_messages, ARROW_MESSAGES_MAX)
@@ -529,6 +529,8 @@ class PullConsumer(Lifecycle):
     def _messages(self, result: PullResult, subscription: Subscription | None) -> list[ReceivedMessage]:
         if len(result.body) == 0:
             return []
+        from pocketmq.common.record_columns import received_messages  # NumPy: not at import
+
         messages = received_messages(result.body, result.sizes, result.broker_name, check_crc=self.check_crc)
         if subscription is not None and subscription.tags:
             messages = [message for message in messages if message.tags in subscription.tags]
@@ -544,6 +546,8 @@ def _filtered(
 ) -> "pa.RecordBatch":
     """Return the rows with matching tags: the broker compared hashes, which may collide."""
     import pyarrow.compute as compute
+
+    from pocketmq.client.arrow.arrow import import_pyarrow, records_to_arrow
 
     pa = import_pyarrow()
     tags = batch.column("tags") if "tags" in columns else None

@@ -7,10 +7,7 @@ offsets.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
@@ -30,6 +27,9 @@ from pocketmq.remoting.protocol.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PULL_BYTES_DEFAULT = 1 << 20
 PULL_BYTES_MAX = 4 << 20
@@ -79,7 +79,7 @@ class PullResult:
     broker_name: str
     queues: list[QueueResult]
     body: memoryview
-    sizes: NDArray[Any] | None
+    sizes: "NDArray[Any] | None"
     suggested_id: int = MASTER_ID
 
     @property
@@ -203,6 +203,8 @@ class PullWire:
         body = memoryview(response.body)
         if total < 0 or 4 * total > len(body):
             raise _illegal(connection, f"{total} records announced in {len(body)} bytes")
+        import numpy as np
+
         sizes = np.frombuffer(body[: 4 * total], ">u4").astype(np.int64)
         if int(sizes.sum()) != len(body) - 4 * total:
             raise _illegal(connection, f"sizes add up to {int(sizes.sum())}, {len(body) - 4 * total} bytes follow")

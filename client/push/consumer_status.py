@@ -4,9 +4,9 @@ Lives here: ``ConsumerStatus``: GET_CONSUMER_RUNNING_INFO, GET_CONSUMER_STATUS_F
 and CONSUME_MESSAGE_DIRECTLY, as RocketMQ's ClientRemotingProcessor.
 """
 
-import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
+from pocketmq import __version__
 from pocketmq.client.connection.instance import TaskSet
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
@@ -73,7 +73,7 @@ class ConsumerStatus:
             "PROP_THREADPOOL_CORE_SIZE": str(consumer.options.concurrency),
             "PROP_CONSUME_ORDERLY": "true" if consumer.ordered else "false",
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
-            "PROP_CLIENT_VERSION": f"PocketMQ {importlib.metadata.version('pocketmq')}",
+            "PROP_CLIENT_VERSION": f"PocketMQ {__version__}",
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_ms),
             "messageModel": consumer.message_model,
             "consumeFromWhere": consumer.consume_from_where.value,

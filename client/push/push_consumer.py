@@ -7,8 +7,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.client.connection.rebalance import AllocateStrategy, MessageQueue, strategy_of
@@ -43,6 +42,9 @@ from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.common.topics import TRACE_TOPIC, check_group_name, check_topic_name
 from pocketmq.remoting.protocol.client import ConsumerData
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOPICS_MAX = 4_000
 """A broker takes 4,096 subscriptions in one heartbeat."""
@@ -89,13 +91,15 @@ class PushConsumer(Lifecycle):
         consume_timestamp_ms: int | None = None,
         allocate: str | AllocateStrategy = "AVG",
         limits: ProcessLimits | None = None,
-        offset_store_dir: str | Path | None = None,
+        offset_store_dir: "str | Path | None" = None,
         failure_policy: FailurePolicy | None = None,
         enable_message_trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
         instance: ClientInstance | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
+        from pathlib import Path
+
         check_group_name(group)
         unknown = set(settings) - ConsumerOptions.names()
         if unknown:

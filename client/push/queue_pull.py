@@ -16,7 +16,6 @@ from pocketmq.client.pull.pull_wire import PullWire
 from pocketmq.client.pull.subscription import Subscription
 from pocketmq.client.push.send_back import show_origin
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.record_columns import received_messages
 from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.codes import ResponseCode
 
@@ -146,6 +145,8 @@ class QueuePull:
             max_messages=min(self._settings.batch_size, max(PULL_MESSAGES_MIN, process_queue.room)),
             suspend_ms=SUSPEND_MS,
         )
+        from pocketmq.common.record_columns import received_messages  # NumPy: not at import
+
         result = results[0]
         messages = received_messages(result.body, result.sizes, result.broker_name) if len(result.body) else []
         answer = result.queues[0]

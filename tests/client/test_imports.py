@@ -1,0 +1,76 @@
+"""What the SDK imports: msgspec and the checksums, and NumPy with the first batch, column or pull."""
+
+import ast
+import functools
+import subprocess
+import sys
+
+from pocketmq.testing.broker import PocketBroker
+
+SHOW = "import sys; print(sorted({name.partition('.')[0] for name in sys.modules}))"
+HEAVY_STDLIB = {"email", "http", "urllib", "statistics", "zipfile", "tempfile", "pathlib", "json", "sqlite3"}
+THIRD_PARTY = {"isal", "msgspec", "pocketmq", "typing_extensions"}
+"""msgspec imports typing_extensions where it is installed."""
+
+SENDS = """
+import asyncio, sys
+from pocketmq.client import Message, Producer
+async def send():
+    async with Producer("g", sys.argv[1]) as producer:
+        await asyncio.gather(*(producer.send(Message(sys.argv[2], b"x")) for _ in range(3)))
+asyncio.run(send())
+"""
+LISTS = """
+import sys
+from pocketmq.cli import main
+sys.argv = ["pocketmq", "topic", "list", "--json", "--namesrv", sys.argv[1]]
+try:
+    main.main()
+except SystemExit as end:
+    assert not end.code, end.code
+print()
+"""
+
+
+def loaded(program: str, *arguments: str) -> set[str]:
+    """Return the top-level modules that a program of its own has loaded; the last line that starts with ``[``."""
+    command = [sys.executable, "-c", program, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert result.returncode == 0, result.stderr
+    names: list[str] = ast.literal_eval([line for line in result.stdout.splitlines() if line.startswith("[")][-1])
+    return set(names) - started_with()
+
+
+@functools.cache
+def started_with() -> frozenset[str]:
+    """Return what an empty program has loaded: the hooks of editable installs and coverage."""
+    shown = subprocess.run([sys.executable, "-c", SHOW], capture_output=True, text=True, timeout=110, check=True)
+    return frozenset(ast.literal_eval(shown.stdout))
+
+
+def third_party(names: set[str]) -> set[str]:
+    return {name for name in names if name not in sys.stdlib_module_names}
+
+
+def test_the_sdk_imports_what_it_uses() -> None:
+    """No NumPy, and of the standard library nothing that only rare calls need."""
+    names = loaded(f"import pocketmq.client\n{SHOW}")
+    assert third_party(names) <= THIRD_PARTY
+    assert names & HEAVY_STDLIB == set()
+
+
+def test_single_sends_need_no_numpy(broker: PocketBroker, topic: str) -> None:
+    """They are one record each; many alike in one turn are a batch."""
+    assert third_party(loaded(SENDS + SHOW, broker.namesrv, topic)) <= THIRD_PARTY
+
+
+def test_a_command_that_asks_brokers_needs_no_numpy(broker: PocketBroker) -> None:
+    """``pocketmq topic list`` reads no record."""
+    names = loaded(LISTS + SHOW, broker.namesrv)
+    assert names & {"numpy", "structlog", "lark", "prometheus_client", "pyarrow"} == set()
+
+
+def test_unrelated_test_runs_load_nothing_of_the_sdk() -> None:
+    """The pytest plugin brings a marker and two fixtures; whoever uses them pays for the rest."""
+    names = loaded(f"import pytest, pocketmq.testing.pytest_plugin\n{SHOW}")
+    assert names & {"numpy", "structlog", "msgspec", "asyncio", "typer"} == set()
