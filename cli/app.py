@@ -38,6 +38,7 @@ COMMANDS: Final = (
     Row("consume", "Use", "messages.consume", "consume"),
     Row("request", "Use", "messages.request", "request"),
     Row("reply", "Use", "messages.reply", "reply"),
+    Row("worker", "Use", "worker.command", "worker"),
     Row("bench", "Use", "bench.bench", "bench"),
     Row("scenario", "Explain", "scenario.command", "scenario"),
     Row("trace", "Explain", "messages.trace", "trace"),

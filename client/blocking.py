@@ -9,9 +9,11 @@ long as the method it wraps.
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
+import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
@@ -27,6 +29,7 @@ from pocketmq.client.pull import pull_consumer as async_pull_consumer
 from pocketmq.client.pull.offsets import StartPosition
 from pocketmq.client.pull.subscription import ALL
 from pocketmq.client.push import push_consumer as async_push_consumer
+from pocketmq.client.push.consumer_options import STOP_TIMEOUT_MS
 from pocketmq.client.push.message_stream import MessageStream
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner, Worker
@@ -370,13 +373,59 @@ class PushConsumer(_Face):
         """The queues that this consumer reads now."""
         return self._inner.assigned
 
-    def run(self) -> None:
-        """Consume until another thread calls ``stop``, or an interrupt; stops gracefully either way."""
-        self.start()
-        try:
-            self._thread.call(self._inner.wait_stopped())
-        finally:
-            self.stop()
+    @property
+    def group(self) -> str:
+        """The consumer group."""
+        return self._inner.group
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that are subscribed to."""
+        return [each.topic for each in self._inner.subscriptions]
+
+    def stop(self, timeout_ms: int = STOP_TIMEOUT_MS) -> None:
+        """Stop pulling, let running handlers finish (at most ``timeout_ms``), commit; then stop the thread."""
+        with self._life:
+            if self._thread.running:
+                try:
+                    self._thread.call(self._inner.stop(timeout_ms))
+                finally:
+                    self._thread.stop()
+
+    def run(self, *, stop_timeout_ms: int = STOP_TIMEOUT_MS) -> None:
+        """Consume until another thread calls ``stop``, until SIGTERM or an interrupt; stops gracefully.
+
+        SIGTERM counts in the main thread only, and where the application does not handle it itself.
+        ``stop_timeout_ms``: as of ``stop``.
+        """
+        asked = threading.Event()
+
+        def terminated(*_: object) -> None:
+            asked.set()
+            if self._inner.running:
+                self._thread.submit(self._inner.stop(stop_timeout_ms))
+
+        with _sigterm_calls(terminated):
+            self.start()
+            try:
+                if not asked.is_set():
+                    self._thread.call(self._inner.wait_stopped())
+            finally:
+                self.stop(stop_timeout_ms)
+
+
+@contextlib.contextmanager
+def _sigterm_calls(stop: Callable[..., None]) -> Iterator[None]:
+    """Call ``stop`` at SIGTERM, in the main thread, unless the application handles that signal."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _closed(batches: AsyncGenerator[Any, None]) -> None:

@@ -327,11 +327,14 @@ class PushConsumer(Lifecycle):
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    async def run(self, *, stop_on: Collection[signal.Signals] = DEFAULT_SIGNALS) -> None:
+    async def run(
+        self, *, stop_on: Collection[signal.Signals] = DEFAULT_SIGNALS, stop_timeout_ms: int = STOP_TIMEOUT_MS
+    ) -> None:
         """Start, consume until ``stop``, a signal of ``stop_on`` or cancellation, and stop gracefully.
 
         Signals count in the main thread only, and where the application does not handle them itself: then ``run``
         returns once running handlers have finished and offsets are committed. ``stop_on=()``: no signal does.
+        ``stop_timeout_ms``: as of ``stop``.
         """
         asked = asyncio.Event()
         with StopSignals(stop_on, asked.set):
@@ -344,7 +347,7 @@ class PushConsumer(Lifecycle):
                     for end in ends:
                         end.cancel()
             finally:
-                await self.stop()
+                await self.stop(stop_timeout_ms)
 
     async def __aenter__(self) -> Self:
         """Start; a consumer without subscriptions starts with the first ``messages()`` in the block."""

@@ -143,7 +143,7 @@ QUIET_TABLES: Final = [
     Quiet(
         "client/pull/offsets.py OffsetTable._dirty OffsetTable._offsets; client/pull/pull_wire.py"
         " PullWire._first_commits PullWire._suggested; client/push/rebalance_service.py RebalanceService._shared_out"
-        " RebalanceService.pulls RebalanceService._missing;"
+        " RebalanceService.pulls RebalanceService._missing RebalanceService._first_queues RebalanceService._starts;"
         " client/handlers/consumer_statistics.py *; client/handlers/handler_watch.py *;"
         " client/handlers/handlers.py *; client/handlers/lock_waits.py *; client/handlers/ordered.py *;"
         " client/handlers/queue_locks.py *; client/handlers/worker_pool.py Worker*",
@@ -154,4 +154,5 @@ QUIET_TABLES: Final = [
         "client/push/stop_signals.py _HOLDS _Hold._before _Hold._stops",
         "one entry for each signal and running consumer of the process",
     ),
+    Quiet("client/pull/offsets.py _WHERE; common/message_id.py _HEX", "constants, of which the second is made late"),
 ]

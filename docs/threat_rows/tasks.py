@@ -184,7 +184,8 @@ QUIET_TASKS: Final = [
         "client/pull/pull_consumer.py PullConsumer._prefetch PullConsumer.poll_arrow;"
         " client/pull/pull_round.py next_round;"
         " client/push/loop_watch.py LoopWatch.start LoopWatch._beat; client/push/message_stream.py"
-        " MessageStream.__anext__; client/push/push_consumer.py PushConsumer._thread_pool PushConsumer.run",
+        " MessageStream.__anext__; client/push/push_consumer.py PushConsumer._thread_pool PushConsumer.run"
+        " PushConsumer._warn_idle",
         "begun by the application, one for each poll or consumer",
     ),
 ]
