@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 # JOBS, processes of pytest: the tests wait for a fifth of their time, so two cores have work for three.
 
-.PHONY: help run cluster setup test soak check scenarios torture partitions interop bench bench-quick docs-tables clean
+.PHONY: help run cluster setup test soak check scenarios torture partitions interop bench bench-quick docs docs-tables clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -68,7 +68,11 @@ bench: $(VENV)/.bench   ## speed beside the peers and the machine's floor, 35 mi
 bench-quick: $(VENV)/.bench ## the same in less than 5 minutes, rougher
 	$(BIN)/python -m bench --quick $(ARGS)
 
-docs-tables: $(VENV)/.dev ## write the tables that are made from the code (request codes, refusals, message fields, metrics) into docs/
+docs: $(VENV)/.dev      ## the site of docs/, with search and the API reference, in build/site
+	PYTHONPATH=src $(BIN)/python -m sphinx -q -W --keep-going -b html -c docs/site docs build/site
+	@echo open build/site/index.html
+
+docs-tables: $(VENV)/.dev ## write the tables that are made from the code (request codes, refusals, settings, commands, …) into docs/
 	PYTHONPATH=src $(BIN)/python -m docs.tables
 
 clean:                  ## remove what make made

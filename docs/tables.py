@@ -3,7 +3,8 @@
 Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``), the
 fields of a message from ``common/message_fields.py`` (``field_table``), JSON that is not quite standard from recorded
 readings (``fastjson_table``), metrics from the rows of ``broker/metrics``, threats from the rows of ``threat_rows``,
-settings, and the files in ``conf/`` of the three daemons, from the structs that declare them (``cli/config``).
+settings, and the files in ``conf/`` of the three daemons, from the structs that declare them (``cli/config``). Public
+names come from ``__all__`` and docstrings (``api_table``), commands from their own help texts (``cli_table``).
 
 A page marks where a table goes; all between the two lines is written here, but for the last column of
 docs/compatibility.md (which test shows a code, or why it is refused): that is written by hand, and kept.
@@ -20,6 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from docs.api_table import MODULES, names
+from docs.cli_table import commands
 from docs.fastjson_table import fastjson
 from docs.field_table import message_fields
 from docs.refusal_table import refusals
@@ -92,6 +95,10 @@ def _settings_of(section: str, _page: str) -> str:
     return settings_table(section)
 
 
+def _names_of(module: str, _page: str) -> str:
+    return names(module)
+
+
 TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "request-codes-of-rocketmq": codes_of_rocketmq,
     "request-codes-by-family": codes_by_family,
@@ -100,10 +107,13 @@ TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "metrics": lambda _page: metrics_table.tables(),
     "refusals": refusals,
     **{f"settings-{section}": partial(_settings_of, section) for section in SECTIONS},
+    "commands": commands,
+    **{f"names-{module.replace('.', '-')}": partial(_names_of, module) for module in MODULES},
     **threats(),
 }
 PAGES: Final = tuple(
-    f"docs/{name}.md" for name in ("compatibility", "metrics", "protocol", "sending", "settings", "threats")
+    f"docs/{name}.md"
+    for name in ("api", "cli", "compatibility", "metrics", "protocol", "sending", "settings", "threats")
 )
 
 

@@ -15,7 +15,7 @@ import typer
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.cli.output import print_note
 from pocketmq.cli.run import run_async
-from pocketmq.cli.start_position import parse_delay
+from pocketmq.cli.start_position import parse_duration
 from pocketmq.common.errors import ConfigError
 
 PROCESSES_MAX = 256
@@ -48,7 +48,7 @@ def worker(
     level = log_level.lower()
     if level not in LOG_LEVELS:
         raise ConfigError("bad --log-level", why=repr(log_level), hint=f"write {', '.join(LOG_LEVELS)}")
-    stop_timeout_ms = parse_delay(stop_timeout)
+    stop_timeout_ms = parse_duration("--stop-timeout", stop_timeout)
     if stop_timeout_ms > STOP_TIMEOUT_MS_MAX:
         raise ConfigError("bad --stop-timeout", why=repr(stop_timeout), hint="at most 1h")
     if processes == 1 and not reload:
