@@ -1,5 +1,6 @@
 """The layout holds: every package has its link, imports by its full name, and is in the wheel."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -57,3 +58,7 @@ def test_the_wheel_built_from_the_sdist_holds_every_module(tmp_path: Path) -> No
     assert expected <= packed, sorted(expected - packed)
     for name in ("py.typed", "conf/standalone.toml", "conf/sync-pair/namesrv.toml"):
         assert f"pocketmq/{name}" in zipfile.ZipFile(wheel).namelist()
+    [metadata] = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".dist-info/METADATA")]
+    description = zipfile.ZipFile(wheel).read(metadata).decode().partition("\n\n")[2]
+    assert description.startswith("# PocketMQ\n")
+    assert re.findall(r"\]\((?![a-z]+:)[^)]*\)", description) == [], "such a link is dead on a package index"

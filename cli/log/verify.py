@@ -96,7 +96,7 @@ def print_report(report: "VerifyReport") -> None:
         for each in queues.problems[:_SHOWN_MAX]:
             print(
                 f"  WRONG   {each.topic} queue {each.queue_id}: {each.missing:,} missing, {each.wrong:,} wrong, "
-                f"{each.beyond:,} behind the log, {each.tags:,} with other tags; first at {each.first_offset:,}"
+                f"{each.beyond:,} beyond the log, {each.tags:,} with other tags; first at {each.first_offset:,}"
             )
         _left_out(len(queues.problems) + queues.problems_left_out, "queues")
     if index is not None:
@@ -107,7 +107,7 @@ def print_report(report: "VerifyReport") -> None:
         if index.missing or index.wrong or index.unreachable or index.beyond:
             print(
                 f"  WRONG   {index.missing:,} missing, {index.wrong:,} wrong, {index.unreachable:,} unreachable, "
-                f"{index.beyond:,} behind the log"
+                f"{index.beyond:,} beyond the log"
             )
         for text in index.unreadable[:_SHOWN_MAX]:
             print(f"  WRONG   {text}")

@@ -33,7 +33,7 @@ def archive(
     ] = 128,
     min_files: Annotated[int, typer.Option("--min-files", min=2, help="Leave hours with fewer files alone.")] = 4,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Continue behind messages that retention removed before they were read.")
+        bool, typer.Option("--skip-lost", help="Continue after messages that retention removed before they were read.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Remove the existing archive, and start a new one.")

@@ -60,7 +60,7 @@ def replay(
 ) -> None:
     """Send the rows of a Parquet dataset to a topic, ordered by time; the order of each queue is kept.
 
-    At least once: an interrupted replay continues behind the last acknowledged group of rows; rows of the next group
+    At least once: an interrupted replay continues after the last acknowledged group of rows; rows of the next group
     may arrive twice. Messages get new ids and times; body, tags, keys, sharding key and the users' properties stay.
     """
     if rate and speed:
@@ -101,7 +101,7 @@ def replay(
         with journal.opened(restart=restart) as reached:
             before = reached.rows
             if before:
-                note(f"continuing behind row {before:,} of {found.rows:,} (state: {journal.path})")
+                note(f"continuing after row {before:,} of {found.rows:,} (state: {journal.path})")
             rows, keys = ordered(frame, columns, found, reached.key)
             with Progress("replay", found.rows) as progress:
 
