@@ -5,11 +5,14 @@ Lives here: ``commands``, the text of every command, with usage, arguments and o
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from pocketmq.cli.app import RootOptions, build_command
+
+TEXT: Final = re.compile(r"<(?:str|list\[str\])>")
+NUMBER: Final = re.compile(r"<(?:int|float|list\[int\])(?: range)?>|\b(?:INTEGER|FLOAT)(?: RANGE)?\b")
 
 
 def commands(_page: str) -> str:
@@ -42,8 +45,9 @@ def _section(command: Any, context: Any) -> str:
 
 
 def _name(text: str) -> str:
-    """Return what to type, without the types that typer shows: ``N``, not ``N <int range>``."""
-    return re.sub(r"^([A-Za-z_|\[\]…]+) <[^>]*>$", r"\1", text).replace("<int range>", "<int>")
+    """Return what to type. Versions of typer write types differently; an argument's name says enough without one."""
+    text = re.sub(r"^([A-Za-z_|\[\]…]+) <[^>]*>$", r"\1", text)
+    return NUMBER.sub("N", TEXT.sub("TEXT", text))
 
 
 def _text(text: str) -> str:

@@ -13,6 +13,7 @@ FREE_PORTS: Final = {
     "standalone": ["--namesrv-port", "0", "--broker-port", "0", "--set", "metrics.listen_port=0"],
     "broker": ["--broker-port", "0", "--set", "metrics.listen_port=0"],
     "namesrv": ["--namesrv-port", "0"],
+    "cluster": ["--namesrv-port", "0", "--broker-port", "0"],
 }
 SMALL: Final = ["--set", "store.mapped_file_size_commit_log=8388608"]
 

@@ -23,7 +23,6 @@ RUNNING: Final = [page for page in PAGES if any(block.runs for block in BLOCKS[p
 NOT_RUN: Final = {
     "README.md": 2,
     "docs/benchmarks.md": 2,
-    "docs/cluster.md": 1,
     "docs/compatibility.md": 1,
     "docs/consuming.md": 3,
     "docs/doctor.md": 2,
