@@ -36,7 +36,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 ADDRESSES: Final = ("127.0.0.1:9876", "127.0.0.1:10911", "127.0.0.1:5557")
 """Name server, broker and metrics on the pages."""
 RUN: Final = {"python", "console", "sh"}
-TIMEOUT_S: Final = 100.0
+TIMEOUT_S: Final = 140.0
 
 FENCE: Final = re.compile(
     r"(?:^<!-- (?P<verb>not run|block): (?P<note>[^\n]*?) -->\n+)?"
