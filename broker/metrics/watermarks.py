@@ -11,8 +11,6 @@ from pocketmq.common.events import EventLog
 
 FIRST_AFTER_NS: Final = 10_000_000_000
 """RocketMQ BrokerController.printWaterMark: every second, first after 10 s."""
-IDLE_INTERVAL_NS: Final = 60_000_000_000
-"""Ours: while all queues are empty the lines come once a minute; four lines a second would bury the rest of the log."""
 NAMES: Final[Mapping[str, str]] = {
     "SendMessageThread": "Send",
     "PullMessageThread": "Pull",
@@ -23,7 +21,8 @@ NAMES: Final[Mapping[str, str]] = {
 
 
 class Watermarks:
-    """Writes one line a pair, each second while requests wait and once more when none does.
+    """Writes one line a pair, each second while requests wait and once more when none does. Nothing while nothing
+    changes: four lines a second, as RocketMQ writes them, would bury the rest of the log.
 
     One thread calls ``write`` once a second.
     """
@@ -32,19 +31,16 @@ class Watermarks:
         self._executors = [(NAMES[executor.name], executor) for executor in executors if executor.name in NAMES]
         self._log = log
         self._first_ns = started_ns + FIRST_AFTER_NS
-        self._idle_since_ns = 0
+        self._idle = True
 
     def write(self, now_ns: int) -> None:
         """Write the lines if they are due."""
         if now_ns < self._first_ns:
             return
         rows = [(name, len(executor.queue), executor.queue.head_wait_ms(now_ns)) for name, executor in self._executors]
-        if any(size for _, size, _ in rows):
-            self._idle_since_ns = 0
-        elif self._idle_since_ns and now_ns - self._idle_since_ns < IDLE_INTERVAL_NS:
+        was_idle, self._idle = self._idle, not any(size for _, size, _ in rows)
+        if was_idle and self._idle:
             return
-        else:
-            self._idle_since_ns = now_ns
         for name, size, slow_ms in rows:
             self._log.info(
                 f"[WATERMARK] {name} Queue Size: {size} SlowTimeMills: {slow_ms}",
