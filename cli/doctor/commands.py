@@ -8,11 +8,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.exit_codes import ExitCode
-from pocketmq.cli.output import print_json
+from pocketmq.cli.output import print_json, time_text
 from pocketmq.cli.run import run_async
 from pocketmq.common.errors import ConfigError
 
@@ -105,7 +106,10 @@ def _print(rounds: "Sequence[Round]", *, as_json: bool, again: bool) -> None:
     if as_json:
         worst = [each.diagnosis.worst for each in rounds if each.diagnosis.worst is not None]
         overall = min(worst, key=lambda each: each.rank).value if worst else None
-        print_json({"worst": overall, "brokers": rounds})
+        brokers = msgspec.to_builtins(rounds)
+        for each in brokers:
+            each["diagnosis"]["at"] = time_text(each["diagnosis"].pop("at_ms"))
+        print_json({"worst": overall, "brokers": brokers})
     elif sys.stdout.isatty():
         from rich.console import Console
 

@@ -77,9 +77,14 @@ class BrokerReader:
     async def targets(self, namesrv: str) -> list[Target]:
         """Return every broker that the name servers know, also slaves. Raises ``NoNameServer``."""
         servers = NameServers(parse_addresses(namesrv), self._pool, self._clock)
-        response = await servers.request(
-            RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=self._timeout_ms * len(servers.addresses)
-        )
+        try:
+            response = await servers.request(
+                RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=self._timeout_ms * len(servers.addresses)
+            )
+        except NoNameServer as error:
+            if error.final:  # a broker's address
+                error.hint = "check that broker: --broker HOST:PORT"
+            raise
         if response.code != ResponseCode.SUCCESS:
             raise NoNameServer(
                 "the name server did not list its brokers",

@@ -72,15 +72,12 @@ async def dead_letters(namesrv: str, group: str, count: int = 1) -> list[Receive
 
 
 @pytest.mark.slow
-async def test_a_message_fails_until_it_is_dead(
-    fast_broker: PocketBroker, producer: Producer, topic: str, group: str
-) -> None:
+async def test_a_message_fails_until_it_is_dead(pocketmq_broker: PocketBroker, topic: str, group: str) -> None:
     """After an exception, LATER, or a level, it returns under its own topic, id and attempt count; at last it is a dead
     letter with its origin and reason.
     """
     seen: list[tuple[str, str, int, str, str]] = []
-    receipt = await producer.send(Message(topic, b"pay", tags="A", keys=["k"], properties={"mine": "x"}))
-    consumer = consumer_of(fast_broker.namesrv, group + "c", max_reconsume_times=3)
+    consumer = pocketmq_broker.consumer(group, max_reconsume_times=3)
     answers: list[Any] = [ValueError("boom"), ConsumeResult.LATER, Later(delay_level=1), ValueError("the end")]
 
     @consumer.subscribe(topic, tags="A")
@@ -91,8 +88,11 @@ async def test_a_message_fails_until_it_is_dead(
             raise answer
         return answer
 
-    async with consumer:
-        (letter,) = await dead_letters(fast_broker.namesrv, group + "c")
+    async with pocketmq_broker.producer() as producer, consumer:
+        receipt = await producer.send(Message(topic, b"pay", tags="A", keys=["k"], properties={"mine": "x"}))
+        await pocketmq_broker.until_idle(group, skip_delays=True)  # 10 s, 30 s and a level
+        async with Admin(instance=producer.instance) as admin:
+            (letter,) = [message async for message in DeadLetters(admin).read(group)]
     assert [times for _, _, times, _, _ in seen] == [0, 1, 2, 3]
     assert {(name, msg_id, tags) for name, msg_id, _, _, tags in seen} == {(topic, receipt.msg_id, "A")}
     assert [origin for _, _, _, origin, _ in seen] == ["", *[receipt.offset_msg_id] * 3]
