@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructField, StructType
 
 from pocketmq.cli.input import LineParser
+from pocketmq.cli.json_lines import JsonMessage
 from pocketmq.cli.message_format import json_line
 from pocketmq.cli.messages import produce
 from pocketmq.cli.messages.dlq_export import _row as exported_row
@@ -400,6 +401,14 @@ def test_produce_puts_its_options_into_the_message(row: Field, monkeypatch: pyte
     assert done.returncode == 0, done.stderr
     (parser,) = parsers
     assert getattr(parser.parse(b"line"), row.name) == value
+
+
+def test_lines_of_json_are_read_with_every_field_that_they_are_written_with() -> None:
+    """The topic is the command's argument; what a copy has anew is passed over."""
+    written = {name for name, row in FIELDS.items() if row.json is True}
+    assert written <= set(JsonMessage.__struct_fields__)
+    message = received_message(plain_record(Message("T", b"x")), "b")
+    assert set(msgspec.json.decode(json_line(message))) <= set(JsonMessage.__struct_fields__)
 
 
 def test_produce_takes_the_key_from_a_line() -> None:

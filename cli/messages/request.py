@@ -25,7 +25,10 @@ def request(
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Send one request and print the body of the reply; exit code 0 only if it arrives in time. reply answers."""
+    """Send one request and print the body of the reply, which pocketmq reply can send by hand.
+
+    Exit code 0 only if it arrives in time.
+    """
     timeout_ms = options.timeout_ms_of(timeout, former_timeout_ms)
 
     async def body() -> None:
