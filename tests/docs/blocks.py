@@ -3,7 +3,8 @@
 A block in ``python``, ``console`` or ``sh`` is run as a reader would run it. A comment above it may say otherwise:
 
     <!-- not run: REASON -->           what it needs that a test has not
-    <!-- block: file=worker.py -->     save it under this name; a Python program of that name is run, tests by pytest
+    <!-- block: file=worker.py -->     save it under this name; a program is run, test_x.py is not
+    <!-- block: run=pytest -->         run the test that was saved
     <!-- block: in=NAME -->            a fragment: it takes the place of BLOCK in a program of tests/docs/frames.py
     <!-- block: until="TEXT" -->       the program runs on: end it with SIGTERM when it has printed this text
     <!-- block: feed="TOPIC text" -->  send this before the block runs; "TOPIC/TAG text" with a tag
@@ -35,6 +36,7 @@ from tests.servers import free_port
 ROOT: Final = Path(__file__).resolve().parents[2]
 ADDRESSES: Final = ("127.0.0.1:9876", "127.0.0.1:10911", "127.0.0.1:5557")
 """Name server, broker and metrics on the pages."""
+PYTEST: Final = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto")
 RUN: Final = {"python", "console", "sh"}
 TIMEOUT_S: Final = 140.0
 
@@ -151,7 +153,9 @@ class Session:
                 text = frames.fill(frame, text)
             path = self._directory / (name or f"block_{block.line}.py")
             path.write_text(self._here(text))
-            if not path.name.startswith("test_"):
+            if block.options.get("run") == "pytest":
+                self._check(block, [sys.executable, *PYTEST, str(path)])
+            elif not path.name.startswith("test_"):
                 self._check(block, [sys.executable, str(path)])
         else:
             script = SHELL.replace("PYTHON", shlex.quote(sys.executable))

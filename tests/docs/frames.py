@@ -8,6 +8,7 @@ import textwrap
 from typing import Final
 
 NAMES: Final = """
+import pytest
 from pocketmq.client import *
 
 BLOCK
