@@ -26,7 +26,7 @@ def worker(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:CONSUMER", help="Where the PushConsumer is: shop.orders:consumer.")
     ],
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, max=PROCESSES_MAX, help="How many.")] = 1,
+    processes: Annotated[int, typer.Option("--processes", min=1, max=PROCESSES_MAX, help="How many.")] = 1,
     reload: Annotated[
         bool, typer.Option("--reload", help="Start again when a Python file changes (pip install 'pocketmq[reload]').")
     ] = False,

@@ -95,7 +95,8 @@ class NameServers:
         """Return the error that has the reason of each address, once."""
         if failures and all(why == A_BROKER for _, why in failures):
             what = " and ".join(f"{address} is {why}" for address, why in failures)
-            error = NoNameServer(what, hint="give the address of a name server; it listens on port 9876 by default")
+            hint = "give the address of a name server; it listens on port 9876 by default; doctor also takes --broker"
+            error = NoNameServer(what, hint=hint)
             error.final = True
             return error
         why = failures[0][1] if len(self.addresses) == 1 and failures else "; ".join(map(": ".join, failures))

@@ -33,7 +33,7 @@ CLOCKS: Final = [
     ),
     Row(
         "broker/delay/delay_plan.py DelayPlan._timer; broker/delay/delay_service.py DelayService._round"
-        " DelayService.timer_lag_ms",
+        " DelayService.timer_lag_ms DelayService.next_due_in_ms",
         "deliver messages with a given time at another one",
         "a given time is a time of the wall clock; levels count the time that has passed",
         f"{_SHIM} {_LEVELS}",

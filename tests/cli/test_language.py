@@ -35,6 +35,7 @@ EFFECTS: Final = {
     "consume": ADDS,  # the offsets of a group, if one is named
     "request": ADDS,
     "reply": ADDS,
+    "worker": LOCAL,  # what the application does
     "bench": ADDS,  # topics of its own
     "scenario": LOCAL,
     "trace": READS,

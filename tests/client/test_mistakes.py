@@ -204,7 +204,7 @@ MISTAKES: Final[dict[str, tuple[Callable[[Place], Awaitable[object]], str]]] = {
         "ConfigError: producer refused: retry_times_when_send_failed=-1 is not from 0 to 1000",
     ),
     "a setting in text": (
-        at_once(lambda place: PushConsumer("g", place.broker.namesrv, concurrency="3")),
+        at_once(lambda place: PushConsumer("g", place.broker.namesrv, concurrency="3")),  # type: ignore[arg-type]
         "ConfigError: consumer refused: concurrency='3' is not 1 to 10000",
     ),
     "two handlers": (

@@ -158,7 +158,7 @@ async def test_a_changed_file_starts_it_again(broker: PocketBroker, tmp_path: Pa
         (["application:consumr"], b"it has consumer, threads"),
         (["application:consumr", "--processes", "2"], b"it has consumer, threads"),
         (["application:consumer", "--log-level", "loud"], b"debug, info, warning, error"),
-        (["application:consumer", "--stop-timeout", "soon"], b"bad delay"),
+        (["application:consumer", "--stop-timeout", "soon"], b"bad --stop-timeout"),
     ],
 )
 def test_a_wrong_use_ends_with_2(run_process: RunCommand, tmp_path: Path, arguments: list[str], text: bytes) -> None:

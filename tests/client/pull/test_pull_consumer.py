@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from pocketmq.client import Admin, ConsumeFromWhere, Message, MessageQueue, NoRoute, NotStarted, Producer, PullConsumer
+from pocketmq.client.arrow import arrow
 from pocketmq.client.errors import OffsetIllegal
 from pocketmq.client.pull import pull_consumer
+from pocketmq.common import record_columns
 from pocketmq.common.errors import ConfigError
 from pocketmq.testing.broker import PocketBroker
 from tests.client.conftest import until_known
@@ -162,14 +164,14 @@ async def test_the_next_pull_leaves_before_the_records_are_unpacked(
         return await pull(*asked, **options)
 
     monkeypatch.setattr(consumer._wire, "pull", counted)
-    for name in ("records_to_arrow", "received_messages"):
-        unpack = getattr(pull_consumer, name)
+    for owner, name in ((arrow, "records_to_arrow"), (record_columns, "received_messages")):
+        unpack = getattr(owner, name)
 
         def unpacked(*given: Any, unpack: Any = unpack, **options: Any) -> Any:
             seen.append(sent)
             return unpack(*given, **options)
 
-        monkeypatch.setattr(pull_consumer, name, unpacked)
+        monkeypatch.setattr(owner, name, unpacked)
     batch = await consumer.poll_arrow(topic, max_messages=10 * count)
     stream = consumer.stream(topic, start="earliest")
     async for _ in stream:

@@ -265,7 +265,7 @@ async def test_a_new_group_commits_where_it_starts_at_once(
     await producer.send_batch([Message(topic, b"%d" % n) for n in range(8)])
     ask = PullWire.stored_offset
 
-    async def of_an_old_queue(wire: PullWire, queue: Any) -> int:
+    async def of_an_old_queue(wire: PullWire, queue: Any, **_: Any) -> int:
         return await ask(wire, queue, zero_if_young=False)  # a young queue is read from its beginning
 
     monkeypatch.setattr(PullWire, "stored_offset", of_an_old_queue)
