@@ -67,6 +67,7 @@ from pocketmq.common.body_codec import BodyUnreadable, CompressionType
 from pocketmq.common.errors import ConfigError, CorruptRecord, MessageIllegal, PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.topics import GroupIllegal, TopicIllegal
+from pocketmq.common.value_codec import JSON, MSGPACK, BodyCodec, BodyNotDecoded
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError, RequestTimeout
 
@@ -109,12 +110,16 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "DEFAULT_RETRY_RESPONSE_CODES",
+    "JSON",
     "LATENCY_TABLE_4_9",
     "LATENCY_TABLE_5_3",
+    "MSGPACK",
     "RETRY_RESPONSE_CODES_4_9",
     "Admin",
     "ArrowMissing",
     "Attempt",
+    "BodyCodec",
+    "BodyNotDecoded",
     "BodyUnreadable",
     "BrokerAnswerError",
     "BrokerNotExist",

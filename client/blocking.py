@@ -13,6 +13,7 @@ import contextlib
 import os
 import signal
 import threading
+import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -43,6 +44,11 @@ __all__ = ["LoopThread", "Producer", "PullConsumer", "PushConsumer"]
 STOP_TIMEOUT_S = 60.0
 """How long a stop may take: it waits for running work, each part of which has its own limit."""
 
+IN_A_LOOP = (
+    "a blocking call of pocketmq.client.blocking inside a running event loop stops that loop until it returns: "
+    "await the same call of pocketmq.client, or use asyncio.to_thread"
+)
+
 _T = TypeVar("_T")
 
 
@@ -55,6 +61,7 @@ class LoopThread:
         self._mailbox: LoopMailbox | None = None
         self._worker: Worker | None = None
         self._pid = 0
+        self._warned = False
 
     @property
     def running(self) -> bool:
@@ -74,7 +81,17 @@ class LoopThread:
         self._loop.run_forever()
 
     def call(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """Run ``work`` in the loop and return its result; an interrupt of this thread cancels it."""
+        """Run ``work`` in the loop and return its result; an interrupt of this thread cancels it.
+
+        Called inside another running event loop it warns once: that loop stands still until the result is there.
+        """
+        if not self._warned and asyncio._get_running_loop() is not None:
+            self._warned = True
+            try:
+                warnings.warn(IN_A_LOOP, RuntimeWarning, stacklevel=3)
+            except RuntimeWarning:  # warnings are errors here
+                work.close()
+                raise
         future = self.submit(work)
         try:
             return future.result()
@@ -323,16 +340,23 @@ class PushConsumer(_Face):
         super().__init__(async_push_consumer.PushConsumer(group, namesrv, **options))
 
     def subscribe(
-        self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False, body: Any = None
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Register the decorated function as the handler of a topic."""
-        return self._inner.subscribe(topic, tags, sql=sql, ordered=ordered)
+        return self._inner.subscribe(topic, tags, sql=sql, ordered=ordered, body=body)
 
     def subscribe_batch(
-        self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
+        self,
+        topic: str,
+        tags: str = ALL,
+        *,
+        max_messages: int = 32,
+        sql: str | None = None,
+        ordered: bool = False,
+        body: Any = None,
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Register the decorated function as the handler of a topic, for lists of messages."""
-        return self._inner.subscribe_batch(topic, tags, max_messages=max_messages, sql=sql, ordered=ordered)
+        return self._inner.subscribe_batch(topic, tags, max_messages=max_messages, sql=sql, ordered=ordered, body=body)
 
     def messages(
         self, topic: str, tags: str = ALL, *, sql: str | None = None, prefetch: int = 32

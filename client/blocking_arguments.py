@@ -13,6 +13,7 @@ from pocketmq.client.handlers.process_queue import ProcessLimits
 from pocketmq.client.producer.producer_options import ProducerSettings
 from pocketmq.client.pull.offsets import ConsumeFromWhere, FirstStart
 from pocketmq.client.push.consumer_options import ConsumerSettings
+from pocketmq.common.value_codec import BodyCodec
 
 
 class ProducerArguments(ProducerSettings, total=False):
@@ -50,4 +51,5 @@ class PushConsumerArguments(ConsumerSettings, total=False):
     failure_policy: FailurePolicy | None
     enable_message_trace: bool
     trace_topic: str
+    codec: BodyCodec
     instance: ClientInstance | None

@@ -5,7 +5,7 @@ Lives here: ``Message``, which a producer sends, and ``ReceivedMessage``, which 
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict, TypeVar, Unpack, overload
 
 from pocketmq.common import record as names
 from pocketmq.common.body_codec import BODY_BYTES_MAX, BodyUnreadable, decompress_body
@@ -23,11 +23,28 @@ from pocketmq.common.record import (
     decode_properties,
     host_text,
 )
+from pocketmq.common.value_codec import JSON, BodyCodec, encode_value, known_decoder, not_decoded
 
 __all__ = ["BODY_BYTES_MAX", "BodyUnreadable", "Message", "ReceivedMessage", "decompress_body"]
 
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
+_T = TypeVar("_T")
+
+
+class MessageFields(TypedDict, total=False):
+    """The keyword arguments of ``Message``."""
+
+    tags: str
+    keys: Sequence[str] | str
+    properties: Mapping[str, str] | None
+    flag: int
+    wait_store_msg_ok: bool
+    sharding_key: str | None
+    delay_time_level: int
+    delay_time_sec: int | None
+    delay_time_ms: int | None
+    deliver_time_ms: int | None
 
 
 class Message:
@@ -92,6 +109,14 @@ class Message:
                     "message refused, field delay_time_sec", why="delay_time_ms is set, too", hint="set one of them"
                 )
             self.delay_time_ms = delay_time_sec * 1000
+
+    @classmethod
+    def of(cls, topic: str, value: object, *, codec: BodyCodec = JSON, **fields: Unpack[MessageFields]) -> "Message":
+        """Return a message whose body is ``value``, encoded by ``codec`` (JSON); the fields are those of ``Message``.
+
+        Raises ``MessageIllegal`` for a value that the codec cannot encode.
+        """
+        return Message(topic, encode_value(value, codec), **fields)
 
     @classmethod
     def copy_of(cls, source: Any) -> "Message":
@@ -233,6 +258,22 @@ class ReceivedMessage:
                 body = decompress_body(body, sys_flag, bytes_max)
             self._body = body
         return body
+
+    @overload
+    def decode(self, kind: type[_T], codec: BodyCodec = JSON) -> _T: ...
+    @overload
+    def decode(self, kind: Any, codec: BodyCodec = JSON) -> Any: ...
+    def decode(self, kind: Any, codec: BodyCodec = JSON) -> Any:
+        """Return the body as a value of type ``kind``: of msgspec or pydantic, ``bytes``, or ``str`` for UTF-8 text.
+
+        Raises ``BodyNotDecoded``, and ``BodyUnreadable`` as ``body`` does.
+        """
+        body, decoder = self.body, known_decoder(kind, codec)  # type: ignore[arg-type]
+        try:
+            return decoder(body)
+        except Exception as error:
+            where = f"{self.topic}/{self.broker_name}/{self.queue_id}/{self.queue_offset}"
+            raise not_decoded(where, kind, error) from error
 
     @property
     def properties(self) -> dict[str, str]:

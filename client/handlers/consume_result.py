@@ -35,11 +35,13 @@ class Later:
     ``delay_level`` 0: the broker decides by the number of attempts; 1 and above: that delay level; -1: to the dead
     letters at once. ``messages``: the ones of a batch that failed; None: all. ``suspend_ms`` counts in ordered
     consumption only: how long the queue rests before the same message is tried again (10 to 30000), 0: as configured.
+    ``reason``: why, in one line; it becomes the last error of a dead letter.
     """
 
     delay_level: int = BROKER_DECIDES
     messages: Sequence[ReceivedMessage] | None = None
     suspend_ms: int = 0
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if type(self.delay_level) is not int or not DEAD_LETTER <= self.delay_level <= LEVELS_MAX:
@@ -50,6 +52,8 @@ class Later:
             )
         if type(self.suspend_ms) is not int or not 0 <= self.suspend_ms <= SUSPEND_MS_MAX:
             raise ConfigError("Later refused", why=f"suspend_ms={self.suspend_ms!r}", hint=f"0 to {SUSPEND_MS_MAX}")
+        if not isinstance(self.reason, str):
+            raise ConfigError("Later refused", why=f"reason={self.reason!r}", hint="a text")
         if self.messages is not None:
             try:  # a generator could be read only once, and is read more than once
                 named: tuple[Any, ...] = tuple(self.messages)
@@ -107,7 +111,9 @@ def outcome_of(returned: Any, messages: Sequence[ReceivedMessage]) -> Outcome:
             if (message.topic, message.broker_name, message.queue_id, message.queue_offset) in wanted
         ]
     reason = "the handler gave it up (delay_level=-1)" if returned.delay_level == DEAD_LETTER else LATER_REASON
-    return Outcome(later, returned.delay_level, returned.suspend_ms, reason)
+    return Outcome(
+        later, returned.delay_level, returned.suspend_ms, returned.reason or reason
+    )
 
 
 class FailurePolicy(Protocol):

@@ -47,7 +47,7 @@ class HandlerCall:
             raise SubscriptionIllegal("handler refused", why=f"{handler!r} cannot be called")
         self.handler = handler
         self.batch_max = batch_max
-        self.is_async = _is_async(handler)
+        self.is_async = is_async_handler(handler)
         self.name = handler_name(handler)
         self._log = log
         self.threads = threads
@@ -129,7 +129,8 @@ def handler_name(handler: object) -> str:
     return f"{module}.{name}"
 
 
-def _is_async(handler: object) -> bool:
+def is_async_handler(handler: object) -> bool:
+    """Return whether a call of it returns a coroutine, as far as its definition says."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(type(handler), "__call__", None))  # noqa: B004

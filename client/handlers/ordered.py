@@ -59,6 +59,7 @@ class OrderedMode(Workers):
                 regained=self._regained,
             )
         self._by_topic: dict[str, HandlerCall] = {}
+        self._warned_of_keys: set[str] = set()
         self._runners: dict[MessageQueue, OrderedRunner] = {}
         self._ready: deque[OrderedRunner] = deque()
 
@@ -113,6 +114,25 @@ class OrderedMode(Workers):
     def add_topic(self, topic: str, call: HandlerCall) -> None:
         """Give ``call`` the messages of ``topic``, also those from the retry topic."""
         self._by_topic[topic] = call
+
+    def check_keys(self, message: ReceivedMessage) -> None:
+        """Warn once for a topic of several queues whose messages have keys but no sharding key.
+
+        In Kafka a record's key selects its partition; here ``keys`` are only indexed. A producer that selects queues
+        itself, as Java's do with a selector, keeps the order without a sharding key.
+        """
+        topic = message.topic
+        route = self._context.instance.routes.get(topic)
+        several = route is not None and len(route.read_queues) > 1
+        if several and topic not in self._warned_of_keys and message.keys and message.sharding_key is None:
+            self._warned_of_keys.add(topic)
+            self._context.instance.log.warning(
+                "keys_without_sharding_key",
+                topic=topic,
+                keys=message.keys[0],
+                meaning="keys are indexed and select no queue: messages with one key may be in several queues",
+                hint="send with sharding_key=KEY; no matter if the producer selects the queue itself",
+            )
 
     def runner(self, process_queue: ProcessQueue, call: HandlerCall) -> OrderedRunner:
         """Return a runner for a queue that was acquired."""

@@ -30,6 +30,7 @@ class OrderedRunner:
     __slots__ = (
         "_by_topic",
         "_call",
+        "_keys_unchecked",
         "_log_ns",
         "_mode",
         "_quiet",
@@ -61,6 +62,7 @@ class OrderedRunner:
         self._quiet: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._log_ns = 0
+        self._keys_unchecked = by_topic is None
 
     # -- QueueRunner -------------------------------------------------------------------------------------------
 
@@ -77,6 +79,9 @@ class OrderedRunner:
         """Take messages in the queue's order; bounded by the limits of the process queue."""
         if self._quiet is not None:
             return
+        if self._keys_unchecked and messages:
+            self._keys_unchecked = False
+            self._mode.check_keys(messages[0])
         token = self._token
         if token:
             for message in messages:

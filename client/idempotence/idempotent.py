@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 from pocketmq.client.handlers.consume_result import BROKER_DECIDES, DEAD_LETTER, Later, outcome_of
 from pocketmq.client.handlers.handler_call import call_plain, handler_name
+from pocketmq.client.handlers.typed_handler import REWRAP
 from pocketmq.client.idempotence.counts import Counts
 from pocketmq.client.idempotence.opening import open_store
 from pocketmq.client.idempotence.store import Claim, MarkStore, MarkStoreUnavailable
@@ -181,6 +182,7 @@ class Idempotent:
                 return await self._handle(argument, scope, call, not is_async)
             return await self._handle([argument], scope, lambda messages: call(messages[0]), not is_async)
 
+        setattr(idempotent, REWRAP, self)  # it takes messages, whatever the handler takes
         return idempotent
 
     async def _handle(

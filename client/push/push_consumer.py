@@ -21,6 +21,7 @@ from pocketmq.client.handlers.ordered import OrderedMode
 from pocketmq.client.handlers.process_queue import ProcessLimits
 from pocketmq.client.handlers.queue_mode import ConsumeContext
 from pocketmq.client.handlers.traced_handler import traced
+from pocketmq.client.handlers.typed_handler import typed_handler
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere, FirstStart, group_start
@@ -41,6 +42,7 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.common.topics import TRACE_TOPIC, check_group_name, check_topic_name
+from pocketmq.common.value_codec import JSON, BodyCodec
 from pocketmq.remoting.protocol.client import ConsumerData
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class PushConsumer(Lifecycle):
         failure_policy: FailurePolicy | None = None,
         enable_message_trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
+        codec: BodyCodec = JSON,
         instance: ClientInstance | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
@@ -115,6 +118,7 @@ class PushConsumer(Lifecycle):
         self._paused = False
         self._check = SubscriptionCheck(self.instance, group)
         self._given_policy = failure_policy
+        self._codec = codec
         if first.timestamp_ms is None:
             first = first._replace(timestamp_ms=self.instance.clock.now_ms() - START_BEFORE_MS)
         self._first = first
@@ -194,28 +198,40 @@ class PushConsumer(Lifecycle):
     # -- subscriptions -----------------------------------------------------------------------------------------
 
     def subscribe(
-        self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False
+        self, topic: str, tags: str = ALL, *, sql: str | None = None, ordered: bool = False, body: Any = None
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Register the decorated function as the handler of a topic; one handler a topic, before ``start``.
 
         ``tags``: ``"A || B"``; ``sql``: a filter on properties instead, ``"price > 5 AND region = 'north'"``.
         ``ordered``: one call at a time a queue, in the queue's order, under the broker's lock.
+
+        A function whose first parameter has another type than ``ReceivedMessage`` gets bodies of that type, decoded by
+        the consumer's ``codec`` (JSON by default), and the message if it has a second one. ``body`` gives the type
+        instead. A body that cannot be decoded counts as a failure of the handler.
         """
         subscription = self._subscription(topic, tags, sql)
 
         def register(handler: AnyHandler) -> AnyHandler:
-            self._register(subscription, handler, 0, ordered)
+            self._register(subscription, typed_handler(handler, self._codec, body, batch=False), 0, ordered)
             return handler
 
         return register
 
     def subscribe_batch(
-        self, topic: str, tags: str = ALL, *, max_messages: int = 32, sql: str | None = None, ordered: bool = False
+        self,
+        topic: str,
+        tags: str = ALL,
+        *,
+        max_messages: int = 32,
+        sql: str | None = None,
+        ordered: bool = False,
+        body: Any = None,
     ) -> Callable[[AnyHandler], AnyHandler]:
         """Register a function that takes a list of 1 to ``max_messages`` messages of one queue.
 
         It gets the available messages, and never waits for a list to fill. Its answer counts for the whole list;
-        ``Later`` can name the messages that failed.
+        ``Later`` can name the messages that failed. ``body``, or a parameter ``list[SomeType]``: as with
+        ``subscribe``.
         """
         if type(max_messages) is not int or not 1 <= max_messages <= BATCH_MESSAGES_MAX:
             raise SubscriptionIllegal(
@@ -224,7 +240,8 @@ class PushConsumer(Lifecycle):
         subscription = self._subscription(topic, tags, sql)
 
         def register(handler: AnyHandler) -> AnyHandler:
-            self._register(subscription, handler, max_messages, ordered)
+            typed = typed_handler(handler, self._codec, body, batch=True)
+            self._register(subscription, typed, max_messages, ordered)
             return handler
 
         return register

@@ -300,6 +300,13 @@ DECODERS: Final = [
         "tests/client/pull/test_offsets.py::test_a_damaged_broadcast_file_falls_back_to_the_one_before"
         " tests/test_decode_errors.py::test_files_of_the_name_server_and_the_client",
     ),
+    Row(
+        "client/handlers/typed_handler.py; common/value_codec.py",
+        "bodies that are not of the type that a handler takes: broken, of other types, nested without end",
+        "decoded by type; any error is a failure of that message alone, in one line of limited length",
+        "tests/client/handlers/test_typed_handler.py::test_a_body_that_is_none_fails_in_one_clear_line"
+        " tests/client/handlers/test_typed_handler.py::test_a_batch_goes_on_without_its_bad_bodies",
+    ),
 ]
 
 QUIET_DECODERS: Final = [

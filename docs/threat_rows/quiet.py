@@ -154,5 +154,9 @@ QUIET_TABLES: Final = [
         "client/push/stop_signals.py _HOLDS _Hold._before _Hold._stops",
         "one entry for each signal and running consumer of the process",
     ),
+    Quiet(
+        "client/handlers/typed_handler.py _Batch.bad _Batch.good _Batch.values; common/value_codec.py known_decoder()",
+        "one entry for each message of a handler's call; the types that the application decodes",
+    ),
     Quiet("client/pull/offsets.py _WHERE; common/message_id.py _HEX", "constants, of which the second is made late"),
 ]

@@ -1,5 +1,6 @@
 """The SDK from plain threads."""
 
+import asyncio
 import concurrent.futures
 import threading
 from typing import Any
@@ -101,3 +102,22 @@ def test_a_plain_loop_over_pushed_messages(broker: PocketBroker, topic: str, gro
     again.stop()
     assert sorted({*seen, *rest}) == [b"0", b"1", b"2", b"3", b"4"]
     assert seen[-1] in rest
+
+
+async def test_a_blocking_call_inside_a_loop_warns(broker: PocketBroker, topic: str, group: str) -> None:
+    """Once for each client, with what to do; ``send_nowait`` and other threads do not block the loop."""
+    producer = Producer(group, broker.namesrv)
+    await asyncio.to_thread(producer.start)
+    await asyncio.wrap_future(producer.send_nowait(Message(topic, b"0")))
+    await asyncio.to_thread(producer.send, Message(topic, b"1"))
+
+    def send_two() -> None:
+        producer.send(Message(topic, b"2"))
+        producer.send(Message(topic, b"3"))
+
+    with pytest.warns(RuntimeWarning, match="await the same call of pocketmq.client, or use asyncio.to_thread") as seen:
+        send_two()
+    assert len(seen) == 1
+    producer.stop()
+    with pytest.raises(RuntimeWarning):  # where warnings are errors, as in these tests
+        Producer(group, broker.namesrv).start()

@@ -27,6 +27,7 @@ class Instance:
     """The part of a client instance that the mode needs."""
 
     def __init__(self) -> None:
+        self.routes: dict[str, Any] = {}
         self.clock = SystemClock()
         self.log = CapturedLog()
         self.supervisor = Supervisor(self.log, self.clock)

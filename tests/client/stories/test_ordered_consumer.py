@@ -272,3 +272,33 @@ async def test_the_same_key_goes_to_the_same_queue_as_rocketmq_chooses(
         assert select_by_hash(key, queues) == expected
         receipt = await producer.send(Message(topic, b"x", sharding_key=key))
         assert (receipt.broker, receipt.queue_id) == (expected.broker_name, expected.queue_id)
+
+
+@pytest.mark.parametrize(
+    ("fields", "queues", "warned"),
+    [
+        ({"keys": ["order-1"]}, 4, True),
+        ({"keys": ["order-1"]}, 1, False),
+        ({"keys": ["order-1"], "sharding_key": "order-1"}, 4, False),
+        ({}, 4, False),
+    ],
+)
+async def test_keys_without_a_sharding_key_are_named(
+    broker: PocketBroker, topic: str, group: str, fields: dict[str, Any], queues: int, warned: bool
+) -> None:
+    """Who expects Kafka's keys would lose the order of a key: one warning a topic, where it has several queues."""
+    log = CapturedLog()
+    seen: list[bytes] = []
+    consumer = PushConsumer(
+        group, instance=ClientInstance(broker.namesrv, log=log), start="earliest", rebalance_interval_ms=100
+    )
+    consumer.subscribe(topic, ordered=True)(lambda message: seen.append(message.body))
+    async with Admin(broker.namesrv) as admin, Producer(group + "p", broker.namesrv) as producer:
+        await admin.create_topic(topic, queues=queues)
+        for number in range(8):
+            await producer.send(Message(topic, b"%d" % number, **fields))
+        async with consumer, asyncio.timeout(60):
+            while len(seen) < 8:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    named = [event["keys"] for event in log.events if event["event"] == "keys_without_sharding_key"]
+    assert named == (["order-1"] if warned else [])
