@@ -67,6 +67,14 @@ def print_json(value: object) -> None:
     print(msgspec.json.encode(value, enc_hook=str).decode())  # a TimeText is a str, but not to msgspec
 
 
+def print_done(text: str, as_json: bool, **facts: object) -> None:
+    """Print what a command has changed: a sentence, or one line of JSON."""
+    if as_json:
+        print_json(facts)
+    else:
+        print(text)
+
+
 def print_note(text: str) -> None:
     """Print a note, which is not a result: on standard error, only if that is a terminal."""
     if sys.stderr.isatty():

@@ -10,7 +10,7 @@ import typer
 from pocketmq.cli import options
 from pocketmq.cli.admin.group_running import ask_members, print_running, running_json
 from pocketmq.cli.admin.group_seek import seek
-from pocketmq.cli.output import print_json, print_note, print_rows, print_table, time_text
+from pocketmq.cli.output import print_done, print_json, print_note, print_rows, print_table, time_text
 from pocketmq.cli.run import build_group, confirm, run_admin
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def delete(
     keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="Keep its committed offsets.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while its consumers are connected.")] = False,
     yes: options.Yes = False,
+    as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Delete a group and its offsets. Refused while its consumers are connected: they would create it again."""
@@ -118,7 +119,8 @@ def delete(
             else_what=f"group {group} not deleted",
         )
         await admin.delete_group(group, keep_offsets=keep_offsets, force=force)
-        print(f"deleted {group}{' but for its offsets' if keep_offsets else ''}")
+        text = f"deleted {group}{' but for its offsets' if keep_offsets else ''}"
+        print_done(text, as_json, group=group, did="deleted", lag=found.lag, offsets_kept=keep_offsets)
 
     run_admin(namesrv, body)
 

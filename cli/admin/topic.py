@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.output import print_json, print_progress, print_rows, print_table, time_text
+from pocketmq.cli.output import print_done, print_json, print_progress, print_rows, print_table, time_text
 from pocketmq.cli.run import build_group, confirm, run_admin
 from pocketmq.common.errors import ConfigError
 
@@ -74,6 +74,7 @@ def create(
     force: Annotated[
         bool, typer.Option("--force", help="With --update: reduce the queues even if that hides messages.")
     ] = False,
+    as_json: options.Json = False,
     cluster: Annotated[str, typer.Option("--cluster", help="Only on the brokers of this cluster.")] = "",
     broker: options.Broker = "",
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
@@ -90,7 +91,9 @@ def create(
 
         masters = await admin.masters(cluster=cluster, broker=broker)
         asked = Asked(queues, bits, order)
-        await create_topic(admin, topic, masters, asked, if_not_exists=if_not_exists, update=update, force=force)
+        await create_topic(
+            admin, topic, masters, asked, if_not_exists=if_not_exists, update=update, force=force, as_json=as_json
+        )
 
     run_admin(namesrv, body)
 
@@ -103,6 +106,7 @@ def alter(
     perm: Annotated[str | None, typer.Option("--perm", help="R, W or RW.")] = None,
     order: Annotated[bool | None, typer.Option("--order/--no-order", help="Mark the topic as ordered, or not.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Reduce the queues even if that hides messages.")] = False,
+    as_json: options.Json = False,
     cluster: Annotated[str, typer.Option("--cluster", help="Only on the brokers of this cluster.")] = "",
     broker: options.Broker = "",
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
@@ -121,7 +125,7 @@ def alter(
         if not known:
             raise NotFound(f"no topic {topic}", why=f"not on {', '.join(masters)}", hint="pocketmq topic create")
         here = {name: address for name, address in masters.items() if name in known}
-        await create_topic(admin, topic, here, Asked(queues, bits, order), update=True, force=force)
+        await create_topic(admin, topic, here, Asked(queues, bits, order), update=True, force=force, as_json=as_json)
 
     run_admin(namesrv, body)
 
@@ -161,6 +165,7 @@ def purge(
     topic: options.TopicArgument,
     force: Annotated[bool, typer.Option("--force", help="Also while consumers of the topic are connected.")] = False,
     yes: options.Yes = False,
+    as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Remove all messages of a topic, and keep its settings. Its queues and its groups start again at offset 0."""
@@ -171,7 +176,8 @@ def purge(
         found = await admin.describe_topic(topic)
         confirm(f"Remove all {found.count:,} messages of {topic}?", yes, else_what=f"topic {topic} not emptied")
         await purge_topic(admin, topic, force=force)
-        print(f"emptied {topic}: {found.count:,} messages removed")
+        text = f"emptied {topic}: {found.count:,} messages removed"
+        print_done(text, as_json, topic=topic, did="emptied", messages=found.count)
 
     run_admin(namesrv, body)
 
@@ -179,6 +185,7 @@ def purge(
 def delete(
     topic: options.TopicArgument,
     yes: options.Yes = False,
+    as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Delete a topic and its messages."""
@@ -187,7 +194,8 @@ def delete(
         found = await admin.describe_topic(topic)
         confirm(f"Delete topic {topic} and its {found.count:,} messages?", yes, else_what=f"topic {topic} not deleted")
         await admin.delete_topic(topic)
-        print(f"deleted {topic}: {found.count:,} messages")
+        text = f"deleted {topic}: {found.count:,} messages"
+        print_done(text, as_json, topic=topic, did="deleted", messages=found.count)
 
     run_admin(namesrv, body)
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from pocketmq.cli.output import print_done
 from pocketmq.client.admin.admin import TOPIC_QUEUE_NUMS, Admin
 from pocketmq.common.errors import Cause, PocketMQError
-from pocketmq.common.topics import Perm, check_topic_name
+from pocketmq.common.topics import Perm, check_topic_name, perm_string
 from pocketmq.remoting.protocol.topic import TopicConfigBody
 
 _OPEN = Perm.READ | Perm.WRITE
@@ -94,6 +95,7 @@ async def create_topic(
     if_not_exists: bool = False,
     update: bool = False,
     force: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Create ``topic`` on those of ``masters`` (name → address) that do not have it, and print the result.
 
@@ -122,17 +124,37 @@ async def create_topic(
         if name not in known:
             config = asked.new(topic)
             await _put(admin, topic, name, config)
-            print(f"created {topic}: {settings_text(config, whole=False)} on {name}")
+            text = f"created {topic}: {settings_text(config, whole=False)} on {name}"
+            print_done(text, as_json, **_facts(topic, name, "created", config))
         elif name not in different:
-            print(f"{topic} exists already: {settings_text(known[name], whole=False)} on {name}")
+            text = f"{topic} exists already: {settings_text(known[name], whole=False)} on {name}"
+            print_done(text, as_json, **_facts(topic, name, "unchanged", known[name]))
         elif update:
             await _put(admin, topic, name, wanted[name])
-            print(f"changed {topic} on {name}: {settings_text(known[name])} -> {settings_text(wanted[name])}")
+            text = f"changed {topic} on {name}: {settings_text(known[name])} -> {settings_text(wanted[name])}"
+            before = {"before": _settings(known[name])}
+            print_done(text, as_json, **_facts(topic, name, "changed", wanted[name]), **before)
             if hidden[name]:
                 print(f"hidden, not deleted: {_hidden_text(name, hidden[name])}", file=sys.stderr)
         else:
             has = f"{settings_text(known[name])} on {name}; asked for: {asked.text()} (left as it is)"
             print(f"{topic} exists already and differs: {has}", file=sys.stderr)
+            if as_json:
+                print_done("", as_json, **_facts(topic, name, "unchanged", known[name]))
+
+
+def _settings(config: TopicConfigBody) -> dict[str, object]:
+    return {
+        "read_queues": config.read_queue_nums,
+        "write_queues": config.write_queue_nums,
+        "perm": perm_string(config.perm),
+        "order": config.order,
+    }
+
+
+def _facts(topic: str, broker: str, did: str, config: TopicConfigBody) -> dict[str, object]:
+    """Return the line of JSON of one broker."""
+    return {"topic": topic, "broker": broker, "did": did, "settings": _settings(config)}
 
 
 async def _put(admin: Admin, topic: str, broker: str, config: TopicConfigBody) -> None:

@@ -14,7 +14,7 @@ import typer
 from pocketmq.cli import options
 from pocketmq.cli.drawn_table import TimeText
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table, printable, time_or_none
+from pocketmq.cli.output import ProgressBar, print_done, print_json, print_note, print_table, printable, time_or_none
 from pocketmq.cli.run import build_group, confirm, run_admin
 from pocketmq.common.errors import ConfigError, PocketMQError
 
@@ -198,6 +198,7 @@ def purge(
     group: options.GroupArgument,
     force: Annotated[bool, typer.Option("--force", help="Also while a consumer of dead letters is connected.")] = False,
     yes: options.Yes = False,
+    as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Remove all dead letters of a group, for good; export writes them to a file before."""
@@ -211,7 +212,8 @@ def purge(
         found = await admin.describe_topic(topic)
         confirm(f"Remove all {found.count:,} dead letters of {group}?", yes, else_what=f"dead letters of {group} kept")
         await purge_topic(admin, topic, force=force)
-        print(f"removed {found.count:,} dead letters of {group}")
+        text = f"removed {found.count:,} dead letters of {group}"
+        print_done(text, as_json, group=group, did="emptied", messages=found.count)
 
     run_admin(namesrv, body)
 

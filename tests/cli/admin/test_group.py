@@ -136,3 +136,25 @@ def test_alter_shows_before_and_after_and_hides_nothing(pocketmq: Any, topic: st
     assert "could not be read any more" in pocketmq("topic", "alter", topic, "-q", "1", code=1)
     assert "no topic" in pocketmq("topic", "alter", f"{topic}-not", "-q", "1", code=1)
     assert "nothing to change" in pocketmq("topic", "alter", topic, code=2)
+
+
+def test_what_was_changed_is_said_in_json_as_well(pocketmq: Any) -> None:
+    """One line for each broker of a topic; standard output has nothing else."""
+    settings = {"read_queues": 2, "write_queues": 2, "perm": "RW-", "order": False}
+    line = {"topic": "InJson", "broker": "pocket", "did": "created", "settings": settings}
+    assert json.loads(pocketmq("topic", "create", "InJson", "-q", "2", "--json")) == line
+    line = {**line, "did": "unchanged"}
+    assert json.loads(pocketmq("topic", "create", "InJson", "--json")) == line
+    assert json.loads(pocketmq("topic", "create", "InJson", "-q", "4", "--if-not-exists", "--json")) == line
+    changed = {**line, "did": "changed", "settings": {**settings, "order": True}, "before": settings}
+    assert json.loads(pocketmq("topic", "alter", "InJson", "--order", "--json")) == changed
+    pocketmq("produce", "InJson", "-m", "x")
+    pocketmq("consume", "InJson", "--group", "in-json")
+    group = {"group": "in-json", "did": "deleted", "lag": 0, "offsets_kept": False}
+    assert json.loads(pocketmq("group", "delete", "in-json", "--yes", "--json")) == group
+    assert json.loads(pocketmq("topic", "purge", "InJson", "--yes", "--json")) == {
+        "topic": "InJson",
+        "did": "emptied",
+        "messages": 1,
+    }
+    assert json.loads(pocketmq("topic", "delete", "InJson", "--yes", "--json"))["did"] == "deleted"
