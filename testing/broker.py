@@ -30,7 +30,6 @@ from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.server import ServerConfig
 from pocketmq.store.config import StoreConfig
 from pocketmq.testing.clock import MovableClock
-from pocketmq.testing.idle import until_idle
 
 if TYPE_CHECKING:
     from pocketmq.client import Producer, PushConsumer
@@ -170,6 +169,8 @@ class PocketBroker:
 
     async def until_idle(self, group: str, *topics: str, skip_delays: bool = False, timeout_s: float = 30.0) -> None:
         """Wait as ``wait_idle`` does, in an event loop."""
+        from pocketmq.testing.idle import until_idle  # the SDK: a broker alone starts without it
+
         skip = self._skip if skip_delays else None
         await until_idle(self.app, self.namesrv, group, topics, timeout_s=timeout_s, skip=skip)
 

@@ -104,3 +104,16 @@ def test_the_plugin_costs_a_project_that_does_not_use_it_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
     assert json.loads(done.stdout) == ["pocketmq", "pocketmq.testing", "pocketmq.testing.pytest_plugin"]
+
+
+@pytest.mark.slow
+def test_a_broker_for_tests_loads_no_client() -> None:
+    """The SDK is imported by the first client, or by the first wait for an idle group."""
+    script = (
+        "import sys\n"
+        "from pocketmq.testing import PocketBroker\n"
+        "with PocketBroker():\n"
+        "    print([name for name in sys.modules if name.startswith('pocketmq.client')])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip() == "[]"
