@@ -48,6 +48,19 @@ async def main():
 asyncio.run(main())
 """
 
+PULL: Final = """
+import asyncio
+from pocketmq.client import *
+
+
+async def main():
+    async with PullConsumer(group="report", namesrv="127.0.0.1:9876") as consumer:
+        BLOCK
+
+
+asyncio.run(main())
+"""
+
 STAGED: Final = """
 import asyncio
 import pyarrow as pa
@@ -76,7 +89,7 @@ BLOCK
 log.show()
 """
 
-FRAMES: Final = {"names": NAMES, "consumer": CONSUMER, "loop": LOOP, "staged": STAGED, "spark": SPARK}
+FRAMES: Final = {"names": NAMES, "consumer": CONSUMER, "loop": LOOP, "pull": PULL, "staged": STAGED, "spark": SPARK}
 
 
 def fill(name: str, fragment: str) -> str:

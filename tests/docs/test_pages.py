@@ -168,6 +168,23 @@ def test_pages_fit_a_narrow_window(name: str) -> None:
     assert too_wide(text_of(name)) == []
 
 
+def broken_tables(page: str) -> list[str]:
+    """Return the first line of each run of rows that no line of dashes makes a table."""
+    runs = re.findall(r"(?:^ *\|[^\n]*\n)+", "\n".join(prose(page)) + "\n", re.MULTILINE)
+    tables = [run.splitlines() for run in runs]
+    return [rows[0] for rows in tables if len(rows) < 2 or not re.fullmatch(r" *[|:\- ]+", rows[1])]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_table_is_cut(name: str) -> None:
+    """A blank line inside a table makes text with pipes of its last rows."""
+    assert broken_tables(text_of(name)) == []
+
+
+def test_a_table_that_is_cut_is_found() -> None:
+    assert broken_tables("| a | b |\n|---|---|\n| 1 | 2 |\n\n| 3 | 4 |\n| 5 | 6 |\n") == ["| 3 | 4 |"]
+
+
 def test_a_wide_line_and_a_cell_of_prose_are_found() -> None:
     long = "word " * 25
     fine = f"```\n{long}\n```\n| {'a' * 70} | {'b' * 70} |\n[{long}](README.md)\n"
