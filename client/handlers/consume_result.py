@@ -111,9 +111,7 @@ def outcome_of(returned: Any, messages: Sequence[ReceivedMessage]) -> Outcome:
             if (message.topic, message.broker_name, message.queue_id, message.queue_offset) in wanted
         ]
     reason = "the handler gave it up (delay_level=-1)" if returned.delay_level == DEAD_LETTER else LATER_REASON
-    return Outcome(
-        later, returned.delay_level, returned.suspend_ms, returned.reason or reason
-    )
+    return Outcome(later, returned.delay_level, returned.suspend_ms, returned.reason or reason)
 
 
 class FailurePolicy(Protocol):
