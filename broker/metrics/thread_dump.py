@@ -19,6 +19,8 @@ FRAMES_MAX: Final = 24
 THREADS_MAX: Final = 56
 """Threads of one event: a log event has at most 64 values."""
 STACK_CHARACTERS_MAX: Final = 2048
+IDLE: Final = "wait (common/runner.py:"
+"""Begins the stack of a worker that sleeps: such stacks are left out first."""
 
 STALLS: Final = frozenset((Cause.PAGE_CACHE_BUSY.value, Cause.QUEUE_TIMEOUT.value))
 """Causes that mean that a part of this process has stood still for too long."""
@@ -29,7 +31,7 @@ class ThreadDumper:
 
     ``on_refused`` is cheap and may be called from any thread, under load. The stacks are a sample: threads run on while
     they are read, and a running thread shows its place at that moment. Bounded: ``THREADS_MAX`` stacks of
-    ``STACK_CHARACTERS_MAX`` characters.
+    ``STACK_CHARACTERS_MAX`` characters, those of busy threads before those of sleeping workers.
     """
 
     def __init__(self, clock: Clock, log: EventLog) -> None:
@@ -66,7 +68,8 @@ class ThreadDumper:
         if cause:
             own = threading.get_ident()
             stacks = thread_stacks(own)
-            shown = dict(list(stacks.items())[:THREADS_MAX])
+            busy_first = sorted(stacks.items(), key=lambda each: each[1].startswith(IDLE))
+            shown = dict(busy_first[:THREADS_MAX])
             self.dumps += 1
             self._log.warning("thread_dump", cause=cause, threads=len(stacks), **shown)
         return None

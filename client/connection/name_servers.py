@@ -95,7 +95,7 @@ class NameServers:
         """Return the error that has the reason of each address, once."""
         if failures and all(why == A_BROKER for _, why in failures):
             what = " and ".join(f"{address} is {why}" for address, why in failures)
-            hint = "give the address of a name server; it listens on port 9876 by default; doctor also takes --broker"
+            hint = "give the address of a name server; it listens on port 9876 by default"
             error = NoNameServer(what, hint=hint)
             error.final = True
             return error

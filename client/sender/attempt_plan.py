@@ -147,8 +147,9 @@ class AttemptPlan:
         if section.may_move and left_ms >= ATTEMPT_MS_MIN and self._is_first_queue_unknown(section):
             return Decision(True)  # beside the attempts that are allowed: the route was wrong, no broker failed
         attempts_max = section.attempts_max
-        if attempt.cause is Cause.SHUTTING_DOWN and not self.others(section):  # it restarts: waiting helps
-            attempts_max = len(section.attempts) + 1
+        in_vain = sum(map(_reached_nobody, section.attempts))
+        if in_vain == len(section.attempts) or not self.others(section):  # they restart, or start: waiting helps
+            attempts_max += in_vain
         decision = self.policy.decide(section.attempts, attempts_max, left_ms)
         if decision.again and not section.may_move:
             if not self._surely_not_stored(section):
@@ -207,3 +208,8 @@ class AttemptPlan:
             attempt.stored is Stored.NO and (attempt.phase != "answer" or attempt.cause is not None)
             for attempt in section.attempts
         )
+
+
+def _reached_nobody(attempt: Attempt) -> bool:
+    """Return whether no broker served it: none was connected, or it was about to end."""
+    return attempt.cause is Cause.SHUTTING_DOWN or attempt.phase == "connect"

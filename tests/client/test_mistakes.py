@@ -245,7 +245,7 @@ MISTAKES: Final[dict[str, tuple[Callable[[Place], Awaitable[object]], str]]] = {
     "a broker as name server": (
         broker_as_name_server,
         "NoNameServer: {broker} is a broker, not a name server (give the address of a name server; it "
-        "listens on port 9876 by default; doctor also takes --broker)",
+        "listens on port 9876 by default)",
     ),
     "no name server": (
         no_name_server,

@@ -143,12 +143,12 @@ async def test_filters_have_a_thread_of_their_own(broker: BrokerApp, client: Cli
     table = broker.request_table
     filters, pulls = table.executor("PullFilterThread"), table.executor("PullMessageThread")
     await client.ask(RequestCode.PULL_MESSAGE, pull_header("price > 49"))
-    assert filters.served == 1
+    await eventually(lambda: filters.served == 1)
     await heartbeat(client, "group", sub_string="price > 50", expression_type="SQL92")
     await client.ask(RequestCode.PULL_MESSAGE, pull_header("", kind="", flags=0))
-    assert (filters.served, pulls.served) == (2, 2)
+    await eventually(lambda: (filters.served, pulls.served) == (2, 2))
     await client.ask(RequestCode.PULL_MESSAGE, pull_header("*", kind="TAG"))
-    assert (filters.served, pulls.served) == (2, 3)
+    await eventually(lambda: (filters.served, pulls.served) == (2, 3))
 
 
 async def test_a_held_pull_wakes_for_what_matches(broker: BrokerApp, client: Client, harness: Harness) -> None:
