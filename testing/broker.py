@@ -135,7 +135,8 @@ class PocketBroker:
         return self._clock.now_ms()
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> None:
-        """Move the broker's time forward: messages whose delay is over then are delivered at once, retries as well.
+        """Move the broker's time forward: messages whose delay is over then are delivered at once, retries as well,
+        and producers are asked for the transactions that have no decision yet.
 
         Limits of time in clients, heartbeats and connections do not notice. The store is as old as its time says:
         after ``file_reserved_time`` (72 hours) retention removes old files. Raises ``ConfigError`` if the broker was
@@ -149,9 +150,11 @@ class PocketBroker:
             why = f"{delay_ms} ms" if delay_ms < 0 else f"its clock is a {type(self._clock).__name__}"
             raise ConfigError("time does not move", why=why, hint="move it forward, with the clock that a broker has")
         self._clock.advance_ms(delay_ms)
-        delays = self.app.delays
+        delays, transactions = self.app.delays, self.app.transactions
         if delays is not None:
             delays.wake()
+        if transactions is not None:
+            transactions.check_now()
 
     def wait_idle(self, group: str, *topics: str, skip_delays: bool = False, timeout_s: float = 30.0) -> None:
         """Return when a group has consumed all that is there, of the topics that it subscribes to and of ``topics``.

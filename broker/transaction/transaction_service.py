@@ -165,6 +165,12 @@ class TransactionService:
             return
         self.persist()
 
+    def check_now(self) -> None:
+        """Begin a round of checks now: the clock was moved. Any thread."""
+        self._round_due_ns = 0
+        if self._worker is not None:
+            self._worker.wake()
+
     # ---- the thread
 
     def step(self) -> float:

@@ -1,12 +1,13 @@
 """Idle groups, time that a test moves, and the fixtures for both, as a user's tests have them."""
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from pocketmq.client import Message
+from pocketmq.client import Message, TransactionProducer
 from pocketmq.client.blocking import Producer, PushConsumer
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
@@ -152,6 +153,31 @@ async def test_in_an_event_loop(pocketmq_broker: PocketBroker) -> None:
         assert calls == [0, 1]
         with pytest.raises(ConfigError, match="would block the event loop"):
             pocketmq_broker.wait_idle("async")
+
+
+@pytest.mark.slow
+async def test_a_transaction_without_a_decision_is_checked_at_once(pocketmq_broker: PocketBroker) -> None:
+    """The broker would ask after 6 s at the earliest, in a round each 30 s."""
+    received = asyncio.Event()
+    checked: list[bytes] = []
+    consumer = pocketmq_broker.consumer("bookings")
+
+    @consumer.subscribe("Bookings")
+    async def handle(_message: Any) -> None:
+        received.set()
+
+    async def check(message: Any) -> bool:
+        checked.append(message.body)
+        return True
+
+    producer = TransactionProducer("agents", pocketmq_broker.namesrv, check=check)
+    async with producer, consumer:
+        await producer.send_in_transaction(Message("Bookings", b"order 17"), lambda _message: None)
+        await pocketmq_broker.until_idle("bookings")
+        assert (checked, received.is_set()) == ([], False)
+        pocketmq_broker.advance(10)
+        await asyncio.wait_for(received.wait(), 60)
+    assert checked == [b"order 17"]
 
 
 @pytest.mark.slow
