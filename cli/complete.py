@@ -5,6 +5,7 @@ Lives here: the callbacks that typer calls while the user holds the TAB key. A c
 """
 
 import os
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 1.0
 """How long a shell may wait for name servers and brokers."""
 Found = list[str]
+_PLAIN: Final = re.compile(r"[\w%.+-]+", re.ASCII)
+"""Names come from peers and end in a command line; scripts of completion even evaluate them. RocketMQ allows ``|``."""
 
 
 def topics(context: typer.Context, incomplete: str) -> Found:
@@ -49,8 +52,8 @@ def words(*choices: str) -> Callable[[str], Found]:
 
 
 def beginning_with(names: Iterable[str], incomplete: str) -> Found:
-    """Return the names that begin with what is typed, in order."""
-    return sorted(name for name in names if name.startswith(incomplete) and name.isprintable())
+    """Return the names that begin with what is typed, in order; none with a character that a shell would act on."""
+    return sorted(name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name))
 
 
 def _asked(context: typer.Context, ask: "Callable[[Admin], Coroutine[Any, Any, Iterable[str]]]") -> Iterable[str]:

@@ -68,6 +68,25 @@ def test_the_name_server_of_the_line_is_asked(run_command: Any, broker: PocketBr
     assert completed(run_command, line, "127.0.0.1:1") == ["Bills"]
 
 
+def test_no_name_of_a_peer_becomes_a_command() -> None:
+    """``a|reboot`` is a legal topic; a name server of RocketMQ's passes on any text."""
+    names = [
+        "a|reboot",
+        "$(x)",
+        "`x`",
+        "a b",
+        "a;b",
+        "a\nb",
+        "x\x1b[2J",
+        "*",
+        "\N{SNOWMAN}",
+        "",
+        "ok-1_2.x",
+        "%RETRY%g",
+    ]
+    assert complete.beginning_with(names, "") == ["%RETRY%g", "ok-1_2.x"]
+
+
 def test_no_answer_completes_nothing(run_command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens; or one accepts and is silent: then the patience ends the wait."""
     assert completed(run_command, "pocketmq topic describe ", "127.0.0.1:1") == []
