@@ -70,17 +70,19 @@ def test_a_group_with_a_call_under_way_is_not_idle(
     """Nor is one that never came, or left messages; the error says which."""
     with pytest.raises(NotIdle, match="no consumer of slow is connected"):
         pocketmq_broker.wait_idle("slow", timeout_s=0.01)
-    go_on = threading.Event()
+    called, go_on = threading.Event(), threading.Event()
     consumer = pocketmq_consumer("slow")
 
     @consumer.subscribe("Orders")
     def handle(_message: Any) -> None:
+        called.set()
         assert go_on.wait(60)
 
     consumer.start()
     queue_id = pocketmq_producer.send(Message("Orders", b"x")).queue_id
+    assert called.wait(60)
     with pytest.raises(NotIdle, match=f"1 messages of Orders queue {queue_id} are not consumed"):
-        pocketmq_broker.wait_idle("slow", timeout_s=0.2)
+        pocketmq_broker.wait_idle("slow", timeout_s=0.01)
     go_on.set()
     pocketmq_broker.wait_idle("slow")
 
