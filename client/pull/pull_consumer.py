@@ -95,6 +95,8 @@ class PullConsumer(Lifecycle):
         """Start the client; routes and connections are made at the first use of a topic."""
         if self._running:
             return
+        import pocketmq.common.record_columns  # noqa: F401 - NumPy: now, not in the first pull
+
         await self.instance.start()
         self.instance.add_consumer(self.group, self._describe, lambda: None)
         self._running = True

@@ -413,6 +413,8 @@ class PushConsumer(Lifecycle):
                 why="no topic is subscribed",
                 hint="use @consumer.subscribe(topic), or iterate over consumer.messages(topic)",
             )
+        import pocketmq.common.record_columns  # noqa: F401 - NumPy: now, not in the first pull, when handlers may run
+
         if self._stopped:
             self._begin_again()
         self._stop_asked = asyncio.Event()

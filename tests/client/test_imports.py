@@ -5,6 +5,8 @@ import functools
 import subprocess
 import sys
 
+import pytest
+
 from pocketmq.testing.broker import PocketBroker
 
 SHOW = "import sys; print(sorted({name.partition('.')[0] for name in sys.modules}))"
@@ -20,6 +22,19 @@ async def send():
         await asyncio.gather(*(producer.send(Message(sys.argv[2], b"x")) for _ in range(3)))
 asyncio.run(send())
 """
+STARTS = """
+import asyncio, sys
+from pocketmq.client import PullConsumer, PushConsumer
+async def start():
+    consumer = {consumer}
+    assert "numpy" not in sys.modules
+    await consumer.start()
+    assert "numpy" in sys.modules
+    await consumer.stop()
+asyncio.run(start())
+"""
+PUSH = "PushConsumer('g', sys.argv[1]); consumer.subscribe('T')(print)"
+PULL = "PullConsumer('g', sys.argv[1])"
 LISTS = """
 import sys
 from pocketmq.cli import main
@@ -62,6 +77,12 @@ def test_the_sdk_imports_what_it_uses() -> None:
 def test_single_sends_need_no_numpy(broker: PocketBroker, topic: str) -> None:
     """They are one record each; many alike in one turn are a batch."""
     assert third_party(loaded(SENDS + SHOW, broker.namesrv, topic)) <= THIRD_PARTY
+
+
+@pytest.mark.parametrize("consumer", [PUSH, PULL])
+def test_a_consumer_loads_numpy_with_its_start(broker: PocketBroker, consumer: str) -> None:
+    """Not with the first pull: that would stop the loop for a tenth of a second, while handlers run."""
+    loaded(STARTS.replace("{consumer}", consumer) + SHOW, broker.namesrv)
 
 
 def test_a_command_that_asks_brokers_needs_no_numpy(broker: PocketBroker) -> None:
