@@ -1,0 +1,77 @@
+"""``python -m tests.cluster_sim --seed 1 --runs 100``: simulate clusters, one for each seed.
+
+A failure prints the seed, the reason and the command that repeats it. ``--trace`` prints what happens. The order of
+texts in sets must not depend on the process: it starts itself again with ``PYTHONHASHSEED=0``.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+
+def main() -> int:
+    """Run the seeds; return 1 if one failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster_sim", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1, help="the first one; 0: from the clock")
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--acknowledged", type=int, default=1000, help="at least so many in each run")
+    parser.add_argument("--faults", type=int, default=6, help="in each run")
+    parser.add_argument("--bug", default="", help="plant one of the bugs of planted.py")
+    parser.add_argument("--minutes", type=float, default=0.0, help="end after this time, whatever --runs says")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
+    parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--record", type=Path, help="append a line of JSON for each run")
+    arguments = parser.parse_args()
+    from tests.cluster_sim.run import run_seed
+
+    first = arguments.seed or time.time_ns() // 1_000_000 % 1_000_000_000
+    total: Counter[str] = Counter()
+    failed: list[int] = []
+    begun = time.monotonic()
+    for seed in range(first, first + arguments.runs):
+        result = run_seed(
+            seed,
+            acknowledged=arguments.acknowledged,
+            faults=arguments.faults,
+            bug=arguments.bug,
+            trace=arguments.trace,
+        )
+        total.update(result.counts)
+        total["runs"] += 1
+        if arguments.record is not None:
+            with arguments.record.open("a") as file:
+                line = {"seed": seed, "trace": result.trace, "failure": result.failure, **result.counts}
+                file.write(json.dumps(line) + "\n")
+        if result.failure:
+            failed.append(seed)
+            bug = f" --bug {arguments.bug}" if arguments.bug else ""
+            options = f" --acknowledged {arguments.acknowledged} --faults {arguments.faults}{bug}"
+            print(f"seed {seed} fails: {result.failure}")
+            print(f"repeat it: python -m tests.cluster_sim --seed {seed} --runs 1{options} --trace", flush=True)
+            if not arguments.keep_going:
+                break
+        if arguments.minutes and time.monotonic() - begun > arguments.minutes * 60:
+            break
+    seconds = time.monotonic() - begun
+    print(
+        f"{total['runs']} runs from seed {first}, {len(failed)} failed {failed}; {seconds:.0f} s, "
+        f"{total['acknowledged'] / seconds:.0f} acknowledged/s"
+    )
+    print(json.dumps(dict(sorted(total.items()))))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        os.environ["PYTHONHASHSEED"] = "0"
+        os.execv(sys.executable, [sys.executable, "-m", "tests.cluster_sim", *sys.argv[1:]])
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        traceback.print_exc()
+        sys.exit(130)

@@ -1,0 +1,62 @@
+"""One seed from start to end.
+
+Lives here: ``run_seed``, ``Result``.
+"""
+
+import sys
+import traceback
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.cluster_sim.checks import summary
+from tests.cluster_sim.installed import installed
+from tests.cluster_sim.kernel import Kernel, Stuck
+from tests.cluster_sim.ledger import Broken
+from tests.cluster_sim.life import Life
+
+
+@dataclass(slots=True, frozen=True)
+class Result:
+    """What became of a seed. ``trace``: the same for two runs that did the same, bit for bit."""
+
+    seed: int
+    failure: str
+    trace: str
+    counts: Counter[str]
+
+
+def run_seed(seed: int, *, acknowledged: int = 1000, faults: int = 6, bug: str = "", trace: bool = False) -> Result:
+    """Live the life of a seed."""
+    kernel = Kernel(seed)
+    failure = ""
+    if trace:
+        kernel.watch = lambda line: print(line, file=sys.stderr)
+    with installed(kernel):
+        life = Life(kernel, acknowledged=acknowledged, faults=faults)
+        try:
+            life.run()
+        except (Broken, Stuck, AssertionError) as error:
+            failure = f"{type(error).__name__}: {error}"
+            if trace:
+                traceback.print_exc()
+                show(life)
+        finally:
+            counts = summary(life)
+            kernel.note("end", failure, sorted(counts.items()))
+            kernel.close()
+    return Result(seed, failure, kernel.trace.hexdigest(), counts)
+
+
+def show(life: Life) -> None:
+    """Print the logs of all nodes."""
+    for node in life.nodes:
+        process = node.process
+        if process is None:
+            continue
+        for name, error in process.crashes:
+            print(f"{process.name} worker {name}:", file=sys.stderr)
+            traceback.print_exception(error)
+        for context in process.loop.unhandled:
+            print(f"{process.name} callback: {context}", file=sys.stderr)
+        for event in process.log.events:
+            print(f"{process.name} {event}", file=sys.stderr)
