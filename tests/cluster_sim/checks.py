@@ -25,6 +25,7 @@ def check_everything(life: "Life") -> None:
     check_sends(life, records)
     check_order(life, records)
     check_delays(life)
+    check_locks(life)
     check_logs(life)
     check_nodes(life)
     if life.ledger.problems:
@@ -140,6 +141,15 @@ def check_delays(life: "Life") -> None:
             if at_ns - sent.begun_ns < sent.delay_ns - SLACK_NS:
                 early_ms = (sent.delay_ns - (at_ns - sent.begun_ns)) / NS_PER_MS
                 raise Broken(f"{body.rstrip(b'.')!r} came {early_ms:.0f} ms early: {sent}")
+
+
+def check_locks(life: "Life") -> None:
+    """No queue had two ordered handlers at once, unless its broker has lost its locks in a crash or a stop."""
+    stopped = life.counts["stop"] or life.counts["promote"]
+    crashed = {group.name for group in life.groups if group.crashed or stopped}
+    for queue, one, other, at_ns in life.ledger.meetings:
+        if queue[0] not in crashed and not life.counts["freeze"]:
+            raise Broken(f"{one} and {other} both handled {queue} at {at_ns}")
 
 
 def check_logs(life: "Life") -> None:

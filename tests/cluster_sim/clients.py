@@ -241,7 +241,10 @@ class ConsumerProgram(Program):
 
         async def handle(message: ReceivedMessage) -> None:
             self.saw("ordered", message)
-            await asyncio.sleep(self.rng.random() * 0.003)
+            queue = (message.broker_name, message.topic, message.queue_id)
+            self.ledger.enter(queue, self.process.name, self.now_ns)
+            await asyncio.sleep(self.rng.random() * 0.02)
+            self.ledger.leave(queue, self.process.name)
 
         consumer.subscribe("ordered", ordered=True)(handle)
         await self.serve(consumer)

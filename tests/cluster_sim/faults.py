@@ -35,8 +35,8 @@ class Faults:
             (self.slow_link, 2),
             (self.step_clock, 2),
             (self.slow_disk, 2),
-            (self.full_disk, 1),
-            (self.failing_disk, 1),
+            (self.full_disk, 2),
+            (self.failing_disk, 2),
             (self.kill_client, 2),
             (self.power_loss, 3),
             (self.promote, 4),
@@ -155,6 +155,7 @@ class Faults:
         program = self.rng.choice(self.life.consumers)
         if program.machine.process is None:
             return False
+        self.life.ledger.died(program.process.name)
         program.machine.kill()
         self.later(50, 6000, program.start)
         return True
@@ -315,8 +316,8 @@ class Faults:
         others: list[Any] = [*life.nodes, *life.programs, life.operator]
         hosts = [each.machine.host for each in others if each is not old]
         links = [pair for host in hosts for pair in ((host, old.machine.host), (old.machine.host, host))]
+        group.crashed = True  # the new master goes on from the progress of delays that it last copied
         if how in ("kill", "power", "empty"):
-            group.crashed = True
             old.stopping = True
             old.machine.kill(power=how == "power")
         elif how == "freeze":
@@ -342,16 +343,19 @@ class Faults:
         if how == "empty":
             old.machine.lose_disk()
             old.role, old.broker_id = "SLAVE", 1 + old.machine.lives
+        if how == "power":  # without this it would wait for its slaves forever, to ask them for what it lost
+            old.store["accept_loss"] = True
         if how in ("kill", "power", "empty"):
             self.start(old)
         elif how == "freeze":
             assert old.process is not None
-            old.process.frozen_until_ns = 0
+            old.process.thaw()
         elif how == "cut":
             for link in links:
                 life.network.heal(*link)
         if how not in ("planned", "empty"):
             self._demote(group, old)
+        old.store.pop("accept_loss", None)
         life.whole(WHOLE_MS, [group])
         return True
 

@@ -29,6 +29,8 @@ class Owner(Protocol):
 
     alive: bool
     frozen_until_ns: int
+    held: "list[Event]"
+    """What was due while it was frozen."""
 
 
 class StrandKilled(BaseException):
@@ -110,6 +112,12 @@ class Kernel:
         event = Event(max(when_ns, self.now_ns), owner, call)
         heapq.heappush(self._heap, (event.when_ns, self.number(), event))
         return event
+
+    def put_back(self, events: "list[Event]") -> None:
+        """Let what was held happen now, in its order."""
+        for event in events:
+            event.when_ns = self.now_ns
+            heapq.heappush(self._heap, (self.now_ns, self.number(), event))
 
     def after(self, delay_ns: int, owner: Owner | None, call: Callable[[], None]) -> Event:
         return self.at(self.now_ns + delay_ns, owner, call)
@@ -231,8 +239,7 @@ class Kernel:
             if event.cancelled or (owner is not None and not owner.alive):
                 return True
             if owner is not None and owner.frozen_until_ns > when_ns:
-                event.when_ns = owner.frozen_until_ns
-                heapq.heappush(self._heap, (event.when_ns, self.number(), event))
+                owner.held.append(event)
                 return True
             if when_ns > self.now_ns:
                 self.now_ns = when_ns

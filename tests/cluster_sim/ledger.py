@@ -40,6 +40,10 @@ class Ledger:
     """Group → body → the times at which a handler was called."""
     offsets: dict[str, dict[tuple[str, str, int], list[tuple[int, int, str]]]] = field(default_factory=dict)
     """Group → queue → (offset, time, consumer) of each call, in order."""
+    busy: dict[tuple[str, str, int], dict[str, int]] = field(default_factory=dict)
+    """Queue → the consumers whose ordered handler runs now, and since when."""
+    meetings: list[tuple[tuple[str, str, int], str, str, int]] = field(default_factory=list)
+    """Queue, two consumers whose ordered handlers ran at once, and when."""
     found: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
@@ -55,6 +59,21 @@ class Ledger:
     def end(self, sent: Sent, outcome: str, now_ns: int) -> None:
         sent.outcome, sent.ended_ns = outcome, now_ns
         self.outcomes[outcome] += 1
+
+    def enter(self, queue: tuple[str, str, int], who: str, now_ns: int) -> None:
+        """An ordered handler begins."""
+        busy = self.busy.setdefault(queue, {})
+        self.meetings += [(queue, other, who, now_ns) for other in busy if other != who]
+        busy[who] = now_ns
+
+    def leave(self, queue: tuple[str, str, int], who: str) -> None:
+        """An ordered handler ends."""
+        self.busy.get(queue, {}).pop(who, None)
+
+    def died(self, who: str) -> None:
+        """A consumer was killed: its handlers run no more."""
+        for busy in self.busy.values():
+            busy.pop(who, None)
 
     def saw(self, group: str, body: bytes, queue: tuple[str, str, int], offset: int, now_ns: int, who: str) -> None:
         self.handled.setdefault(group, {}).setdefault(body, []).append(now_ns)

@@ -15,7 +15,7 @@ from tests.cluster_sim.machines import Machine
 from tests.cluster_sim.network import Network
 from tests.cluster_sim.nodes import NAMESRV_PORT, BrokerNode, NameServerNode, Node
 
-EVENTS_MAX: Final = 5_000_000
+EVENTS_MAX: Final = 400_000
 START_MS: Final = 60_000
 PEACE_MS: Final = 240_000
 """How long the cluster may take to become whole again once nothing goes wrong any more."""
@@ -52,6 +52,7 @@ class Life:
         self.faults_wanted = faults
         self.counts: Counter[str] = Counter()
         self._hosts = 0
+        self.epochs: dict[str, dict[str, int]] = {}
         rng = self.rng
         self.name_servers = [NameServerNode(self.machine(f"ns{number}")) for number in range(rng.choice((1, 2, 3)))]
         self.namesrv = ";".join(f"{node.machine.host}:{NAMESRV_PORT}" for node in self.name_servers)
@@ -124,16 +125,28 @@ class Life:
         """Let time pass."""
         done: list[bool] = []
         self.kernel.after(int(delay_ms * NS_PER_MS), None, lambda: done.append(True))
-        self.kernel.run(lambda: bool(done), EVENTS_MAX)
+        self.kernel.run(lambda: bool(done), EVENTS_MAX - self.kernel.events)
 
     def keep_running(self) -> None:
-        """Start again what has failed to start, as a service manager does."""
+        """Start again what has failed to start, as a service manager does; look at what the name servers know."""
+        for server in self.name_servers:
+            if server.runs:
+                self._check_epochs(server)
         for node in self.nodes:
             if node.failed and node.process is None and not node.stopping:
                 self.counts["starts_again"] += 1
                 self.kernel.note("again", node.name, node.failed)
                 node.failed = ""
                 self.kernel.after(500 * NS_PER_MS, None, lambda node=node: self._start_again(node))  # type: ignore[misc]
+
+    def _check_epochs(self, server: NameServerNode) -> None:
+        """The epoch of a name never goes back, whatever happens to the name server."""
+        records = server.app.epochs.table.records
+        for name, highest in self.epochs.setdefault(server.name, {}).items():
+            record = records.get(name)
+            if record is None or record.epoch < highest:
+                raise Broken(f"{server.name} knew epoch {highest} of {name}, and has {record}")
+        self.epochs[server.name] = {name: record.epoch for name, record in records.items()}
 
     def _start_again(self, node: Node) -> None:
         if node.process is None and not node.stopping:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from pocketmq.common.logs import CapturedLog
-from tests.cluster_sim.kernel import LOOK_NS, NS_PER_MS, Kernel, StrandKilled
+from tests.cluster_sim.kernel import LOOK_NS, NS_PER_MS, Event, Kernel, StrandKilled
 from tests.cluster_sim.loops import SimLoop
 from tests.cluster_sim.network import Network
 from tests.cluster_sim.threads import SimRunner
@@ -126,6 +126,7 @@ class Process:
         self.alive = True
         self.ended = False
         self.frozen_until_ns = 0
+        self.held: list[Event] = []
         self.log = CapturedLog()
         self.crashes: list[tuple[str, BaseException]] = []
         self.loop: Any = SimLoop(  # type: ignore[abstract]
@@ -152,6 +153,17 @@ class Process:
     def freeze(self, for_ns: int) -> None:
         """Let nothing of it happen for a while, as SIGSTOP does, or a virtual machine that moves."""
         self.frozen_until_ns = max(self.frozen_until_ns, self.kernel.now_ns + for_ns)
+        self.kernel.at(self.frozen_until_ns, None, self._thaw_when_due)
+
+    def _thaw_when_due(self) -> None:
+        if self.kernel.now_ns >= self.frozen_until_ns:
+            self.thaw()
+
+    def thaw(self) -> None:
+        """Go on, as SIGCONT does."""
+        self.frozen_until_ns = 0
+        held, self.held = self.held, []
+        self.kernel.put_back(held)
 
     def before(self, operation: Operation) -> Fault | None:
         """Decide what becomes of a disk operation. Runs in the strand that makes it."""

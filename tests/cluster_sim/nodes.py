@@ -63,7 +63,11 @@ class Node:
     def runs(self) -> bool:
         """Whether it serves."""
         process = self.process
-        return process is not None and process.app is self.app and self.app is not None
+        return process is not None and process.app is self.app and self.app is not None and self.is_up()
+
+    def is_up(self) -> bool:
+        """Whether it is not just between two roles."""
+        return True
 
     def start(self) -> None:
         """Start the program; ``runs`` once it serves."""
@@ -135,6 +139,9 @@ class BrokerNode(Node):
         self.role = role
         self.namesrv = namesrv
         self.store = store
+
+    def is_up(self) -> bool:
+        return self.app._running is not None
 
     @property
     def address(self) -> str:

@@ -3,16 +3,18 @@
 Lives here: ``run_seed``, ``Result``.
 """
 
+import contextlib
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.cluster_sim.checks import summary
 from tests.cluster_sim.installed import installed
-from tests.cluster_sim.kernel import Kernel, Stuck
-from tests.cluster_sim.ledger import Broken
+from tests.cluster_sim.kernel import Kernel
 from tests.cluster_sim.life import Life
+from tests.cluster_sim.planted import BUGS
 
 
 @dataclass(slots=True, frozen=True)
@@ -31,11 +33,11 @@ def run_seed(seed: int, *, acknowledged: int = 1000, faults: int = 6, bug: str =
     failure = ""
     if trace:
         kernel.watch = lambda line: print(line, file=sys.stderr)
-    with installed(kernel):
+    with installed(kernel), planted(bug):
         life = Life(kernel, acknowledged=acknowledged, faults=faults)
         try:
             life.run()
-        except (Broken, Stuck, AssertionError) as error:
+        except Exception as error:
             failure = f"{type(error).__name__}: {error}"
             if trace:
                 traceback.print_exc()
@@ -45,6 +47,20 @@ def run_seed(seed: int, *, acknowledged: int = 1000, faults: int = 6, bug: str =
             kernel.note("end", failure, sorted(counts.items()))
             kernel.close()
     return Result(seed, failure, kernel.trace.hexdigest(), counts)
+
+
+@contextlib.contextmanager
+def planted(bug: str) -> Iterator[None]:
+    """Have a bug within this block; empty: none."""
+    changes = BUGS[bug]() if bug else []
+    before = [getattr(change.owner, change.name) for change in changes]
+    for change in changes:
+        setattr(change.owner, change.name, change.value)
+    try:
+        yield
+    finally:
+        for change, value in zip(changes, before, strict=True):
+            setattr(change.owner, change.name, value)
 
 
 def show(life: Life) -> None:
