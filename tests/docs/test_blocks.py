@@ -67,6 +67,13 @@ def test_the_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
             reader.run(block)
 
 
+@pytest.mark.parametrize("page", RUNNING)
+def test_the_first_block_of_a_page_is_complete(page: str) -> None:
+    """A reader who opens a page can paste its first block; fragments follow it."""
+    first = next(block for block in BLOCKS[page] if block.runs)
+    assert "in" not in first.options, first
+
+
 def test_what_is_not_run_is_counted() -> None:
     """A new block that cannot run needs a reason on its page, and is counted here."""
     counted = {page: sum(bool(block.not_run) for block in BLOCKS[page]) for page in PAGES}
