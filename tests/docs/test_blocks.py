@@ -26,7 +26,7 @@ NOT_RUN: Final = {
     "README.md": 2,
     "docs/benchmarks.md": 2,
     "docs/compatibility.md": 1,
-    "docs/consuming.md": 3,
+    "docs/consuming.md": 4,
     "docs/doctor.md": 2,
     "docs/durable-retry.md": 1,
     "docs/flow-control-report.md": 1,
