@@ -47,9 +47,7 @@ def produce(
     files: Annotated[
         list[str] | None, typer.Argument(metavar="[FILE]…", help="Files to read; - or none: stdin.")
     ] = None,
-    key: Annotated[
-        str, typer.Option("--key", help="Key of every message: indexed; it selects no queue.")
-    ] = "",
+    key: Annotated[str, typer.Option("--key", help="Key of every message: indexed; it selects no queue.")] = "",
     key_separator: Annotated[
         str, typer.Option("--key-sep", metavar="SEP", help=r"Each line is KEY SEP BODY; escapes as \t.")
     ] = "",
