@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -29,6 +30,17 @@ async def handle(message):
 asyncio.run(consumer.run())
 print("stopped", flush=True)
 """
+
+
+@pytest.fixture(autouse=True)
+def default_handlers() -> Iterator[None]:
+    """Begin as a new process does, whatever tests before have left."""
+    before = {number: signal.getsignal(number) for number in DEFAULT_SIGNALS}
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 @pytest.mark.parametrize("number", DEFAULT_SIGNALS)
