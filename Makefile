@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 # JOBS, processes of pytest: the tests wait for a fifth of their time, so two cores have work for three.
 
-.PHONY: help run cluster setup test soak check scenarios torture partitions interop bench bench-quick docs docs-tables clean
+.PHONY: help run cluster setup test soak check scenarios torture partitions sim interop bench bench-quick docs docs-tables clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -74,6 +74,12 @@ docs: $(VENV)/.dev      ## the site of docs/, with search and the API reference,
 
 docs-tables: $(VENV)/.dev ## write the tables that are made from the code (request codes, refusals, settings, commands, …) into docs/
 	PYTHONPATH=src $(BIN)/python -m docs.tables
+
+sim: SEED ?= 0
+sim: RUNS ?= 100
+sim: MINUTES ?= 0
+sim: $(VENV)/.dev       ## whole clusters on virtual time, one for each seed (SEED=1 RUNS=100 MINUTES=10; SEED=0: new ones)
+	PYTHONPATH=src $(BIN)/python -m tests.cluster_sim --seed $(SEED) --runs $(RUNS) --minutes $(MINUTES) $(ARGS)
 
 clean:                  ## remove what make made
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

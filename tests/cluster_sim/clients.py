@@ -243,7 +243,7 @@ class ConsumerProgram(Program):
             self.saw("ordered", message)
             queue = (message.broker_name, message.topic, message.queue_id)
             self.ledger.enter(queue, self.process.name, self.now_ns)
-            await asyncio.sleep(self.rng.random() * 0.02)
+            await asyncio.sleep(self.rng.random() * 0.08)
             self.ledger.leave(queue, self.process.name)
 
         consumer.subscribe("ordered", ordered=True)(handle)

@@ -93,7 +93,12 @@ class Faults:
     def crashed(self, node: Node) -> None:
         group = self.group_of(node)
         if group is not None:
-            group.crashed = True
+            self.interrupt(group)
+
+    def interrupt(self, group: "Group") -> None:
+        """Note that deliveries of a group may be repeated, and its locks are lost."""
+        group.crashed = True
+        group.interruptions.append(self.kernel.now_ns)
 
     def kill(self) -> bool:
         """kill -9."""
@@ -130,6 +135,9 @@ class Faults:
         if node is None:
             return False
         node.stopping = True
+        group = self.group_of(node)
+        if group is not None:
+            group.interruptions.append(self.kernel.now_ns)
         node.stop()
 
         def start() -> None:
@@ -278,7 +286,7 @@ class Faults:
             return False
         if not node.runs:
             return False
-        group.crashed = True
+        self.interrupt(group)
         node.stopping = True
         node.machine.kill(power=True)
         self.life.pass_ms(self.rng.randrange(20, 5000))
@@ -316,7 +324,7 @@ class Faults:
         others: list[Any] = [*life.nodes, *life.programs, life.operator]
         hosts = [each.machine.host for each in others if each is not old]
         links = [pair for host in hosts for pair in ((host, old.machine.host), (old.machine.host, host))]
-        group.crashed = True  # the new master goes on from the progress of delays that it last copied
+        self.interrupt(group)  # the new master goes on from the progress of delays that it last copied
         if how in ("kill", "power", "empty"):
             old.stopping = True
             old.machine.kill(power=how == "power")

@@ -14,6 +14,7 @@ import random
 import secrets
 import threading
 import uuid
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -114,7 +115,9 @@ def installed(kernel: Kernel) -> Iterator[None]:
     put(epoch_store, "EpochFile", SimEpochFile)
     for kind in ORDERED:
         put(kind, "__hash__", place)
-    gc.collect()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # coroutines of the run before, which ended in the middle
+        gc.collect()
     gc.disable()
     try:
         yield

@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.cluster_sim.checks import summary
+from tests.cluster_sim.checks import missing_for_consumers, summary
 from tests.cluster_sim.installed import installed
-from tests.cluster_sim.kernel import Kernel
+from tests.cluster_sim.kernel import Kernel, Stuck
 from tests.cluster_sim.life import Life
 from tests.cluster_sim.planted import BUGS
 
@@ -39,6 +39,8 @@ def run_seed(seed: int, *, acknowledged: int = 1000, faults: int = 6, bug: str =
             life.run()
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
+            if isinstance(error, Stuck):
+                failure += f"; {life.state()}; not handled: {missing_for_consumers(life)[:3]}"
             if trace:
                 traceback.print_exc()
                 show(life)
