@@ -135,8 +135,10 @@ def check_delays(life: "Life") -> None:
         if sent.kind != "level" or sent.place is None:
             continue
         group: Group = next(each for each in life.groups if each.name == sent.place[0])
+        ends = [ended_ns for node in group.nodes for ended_ns in node.machine.ended_ns]
+        interruptions = [*group.interruptions, *zip(ends, ends, strict=True)]
         for at_ns in life.ledger.handled.get("push", {}).get(body, []):
-            if any(sent.begun_ns <= interrupted_ns <= at_ns for interrupted_ns in group.interruptions):
+            if any(sent.begun_ns <= last_ns and first_ns <= at_ns for first_ns, last_ns in interruptions):
                 continue
             if at_ns - sent.begun_ns < sent.delay_ns - SLACK_NS:
                 early_ms = (sent.delay_ns - (at_ns - sent.begun_ns)) / NS_PER_MS

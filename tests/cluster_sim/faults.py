@@ -98,7 +98,7 @@ class Faults:
     def interrupt(self, group: "Group") -> None:
         """Note that deliveries of a group may be repeated, and its locks are lost."""
         group.crashed = True
-        group.interruptions.append(self.kernel.now_ns)
+        group.interruptions.append((self.kernel.now_ns, self.kernel.now_ns))
 
     def kill(self) -> bool:
         """kill -9."""
@@ -137,7 +137,7 @@ class Faults:
         node.stopping = True
         group = self.group_of(node)
         if group is not None:
-            group.interruptions.append(self.kernel.now_ns)
+            group.interruptions.append((self.kernel.now_ns, self.kernel.now_ns))
         node.stop()
 
         def start() -> None:
@@ -319,6 +319,7 @@ class Faults:
         if not group.synchronous or not group.slaves:
             return False
         old, new = group.master, self.rng.choice(group.slaves)
+        begun_ns = self.kernel.now_ns
         how = self.rng.choice(("kill", "freeze", "cut", "power", "empty", "planned"))
         life.counts[f"promote_{how}"] += 1
         others: list[Any] = [*life.nodes, *life.programs, life.operator]
@@ -347,6 +348,7 @@ class Faults:
             if life.counts["promotions_refused"] > 200:
                 raise AssertionError(f"not promoted: {result[0]}")
         group.master = new
+        group.interruptions.append((begun_ns, self.kernel.now_ns))
         life.pass_ms(self.rng.randrange(0, 3000))
         if how == "empty":
             old.machine.lose_disk()

@@ -34,8 +34,8 @@ class Group:
         self.last_power_ns = -1
         self.crashed = False
         """Whether a broker of it was ever not stopped cleanly: deliveries since then may be repeated."""
-        self.interruptions: list[int] = []
-        """When its brokers crashed, stopped or changed their roles."""
+        self.interruptions: list[tuple[int, int]] = []
+        """From when to when its brokers crashed, stopped or changed their roles."""
 
     @property
     def slaves(self) -> list[BrokerNode]:

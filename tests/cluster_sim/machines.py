@@ -74,6 +74,8 @@ class Machine:
         self.is_on = True
         self.process: Process | None = None
         self.lives = 0
+        self.ended_ns: list[int] = []
+        """When its processes ended or were killed."""
         self._ports = 30_000
         network.machines[host] = self
 
@@ -95,6 +97,7 @@ class Machine:
         if process is None:
             return
         self.process = None
+        self.ended_ns.append(self.kernel.now_ns)
         process.die()
         self.network.process_died(process, silently=power)
         files = self.files
