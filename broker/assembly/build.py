@@ -20,6 +20,7 @@ from pocketmq.broker.assembly.build_staged import build_staged
 from pocketmq.broker.assembly.build_transactions import build_transactions
 from pocketmq.broker.assembly.environment import BrokerEnvironment, BrokerService
 from pocketmq.broker.delay.delay_service import DelayService
+from pocketmq.broker.delay.target_topics import TargetTopics
 from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.flow_control.fast_failure import FastFailure
 from pocketmq.broker.group.client_processor import ClientProcessor
@@ -114,6 +115,7 @@ def build(
         delays = DelayService(
             store_config, store, environment.file_system, environment.counters, clock, log, is_held=node.must_not_write
         )
+        delays.deliverer.targets = TargetTopics(topics, store, log)
     answers = environment.observation.answer_port(mailbox)
     clients: ClientTable[Connection] = ClientTable(config.clients_max, config.clients_size_bytes_max)
     notifier = GroupNotifier(clients, groups, mailbox, loop, enabled=config.notify_consumer_ids_changed_enable)

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.broker.delay.target_topics import TargetTopics
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.errors import CorruptRecord, PocketMQError
 from pocketmq.common.events import EventLog
@@ -72,6 +73,8 @@ class Deliverer:
         self._store = store
         self._counters = counters
         self._log = log
+        self.targets: TargetTopics | None = None
+        """Sees that consumers find the topics; None: not here."""
         self._failing = ""
         self._targets: dict[str, bytes] = {}
         self._host_v6 = len(store.store_host) == HOST_V6_BYTES
@@ -96,6 +99,7 @@ class Deliverer:
             delivery.retry_ms = RETRY_MS
             return delivery
         queues: dict[tuple[str, int], list[bytes]] = {}
+        last_offsets: dict[tuple[str, int], int] = {}
         for index, record in enumerate(records):
             if record is None:
                 continue
@@ -108,7 +112,11 @@ class Deliverer:
                 delivery.later.append((index, due_ms))
                 continue
             queues.setdefault((topic, queue_id), []).append(delivered)
+            last_offsets[topic, queue_id] = int(offsets[index])
         if queues:
+            if self.targets is not None:
+                for (topic, queue_id), offset in last_offsets.items():
+                    self.targets.need(topic, queue_id, offset)
             delivery.retry_ms = self._append([record for part in queues.values() for record in part])
             if delivery.retry_ms:
                 delivery.later.clear()

@@ -158,5 +158,6 @@ QUIET_TABLES: Final = [
         "client/handlers/typed_handler.py _Batch.bad _Batch.good _Batch.values; common/value_codec.py known_decoder()",
         "one entry for each message of a handler's call; the types that the application decodes",
     ),
+    Quiet("broker/delay/target_topics.py TargetTopics._made", "names that the table of topics took, which is bounded"),
     Quiet("client/pull/offsets.py _WHERE; common/message_id.py _HEX", "constants, of which the second is made late"),
 ]

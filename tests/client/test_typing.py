@@ -33,6 +33,7 @@ PushConsumer("g").subscribe("T")(lambda: None)
 """
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_mypy_knows_the_types_of_handlers_and_settings(tmp_path: Path) -> None:
     """``typed_use.py`` passes with its ``assert_type``; each line of WRONG is an error."""
