@@ -54,6 +54,7 @@ def test_seeds_that_still_fail(seed: int, tmp_path: Path) -> None:
     assert not lines[0]["failure"], OPEN[seed]
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @pytest.mark.parametrize("bug", ["committed-twice", "lock-handed-out-twice"])
 def test_a_planted_bug_is_found_and_its_command_printed(bug: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pocketmq.client import ConfigError, ConsumeFromWhere, Message, Producer, PullConsumer, PushConsumer
-from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.instance import ClientInstance, ClientOptions
 from pocketmq.common.logs import CapturedLog
 from pocketmq.testing.broker import PocketBroker
 from tests.client.push.test_push_consumer import until
@@ -100,14 +100,15 @@ async def test_a_queue_that_comes_later_is_read_from_its_beginning(
     async with Admin(broker.namesrv) as admin:
         await admin.create_topic(topic, queues=1)
         got: list[bytes] = []
-        consumer = PushConsumer(group + "c", broker.namesrv, start="latest", rebalance_interval_ms=100)
+        options = ClientOptions(poll_name_server_interval_ms=100)
+        instance = ClientInstance(broker.namesrv, options=options)
+        consumer = PushConsumer(group + "c", instance=instance, start="latest", rebalance_interval_ms=100)
         consumer.subscribe(topic)(lambda message: got.append(message.body))
         async with consumer:
             await until(lambda: consumer.assigned)
             await admin.create_topic(topic, queues=2)
             async with Producer(group + "p", broker.namesrv) as fresh:  # knows the new route, the consumer does not
                 await fresh.send(Message(topic, b"early"), selector=lambda queues, message: queues[1])
-            consumer.instance.invalidate_route(topic)
             await until(lambda: got)
     assert got == [b"early"]
 
