@@ -6,17 +6,12 @@ has only delayed messages is in no queue yet: after the promotion nobody would f
 Lives here: ``TargetTopics``.
 """
 
-from typing import Final
-
 import msgspec
 
-from pocketmq.broker.topic.topic_table import TableFull, TopicTable
+from pocketmq.broker.topic.topic_table import QUEUES_MIN, TableFull, TopicTable
 from pocketmq.common.events import EventLog
 from pocketmq.common.topics import Perm, TopicIllegal
 from pocketmq.store.message_store import MessageStore
-
-QUEUES_MIN: Final = 4
-"""As many as RocketMQ's clients ask for when they create a topic by a send (``defaultTopicQueueNums``)."""
 
 
 class TargetTopics:

@@ -54,6 +54,9 @@ SYS_FLAG_MAX: Final = (1 << 31) - 1
 CHANGES_MAX: Final = 10_000
 """Changes remembered one by one; a reader that missed more needs the whole table."""
 NAMES_LOGGED_MAX = 20
+QUEUES_MIN: Final = 4
+"""Of a topic that is made again: as many as RocketMQ's clients ask for when a send creates it (their
+``defaultTopicQueueNums``)."""
 MASTER_GONE = "the old master was gone before it announced them"
 OnIllegal = Callable[[str, str], None]
 """Called with (name, why) for an entry of a master's table that is not copied."""
@@ -336,7 +339,8 @@ def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog, why: s
     may have messages in the slave's queues, some acknowledged with SEND_OK, that no consumer could read. The same holds
     for a broker whose ``topics.json`` is lost or damaged: its backup lacks the newest topic.
 
-    Each gets as many queues as its highest queue id requires, readable and writable. Deleted topics stay deleted. Reads
+    Each gets as many queues as its highest queue id requires, at least ``QUEUES_MIN``: open transactions and delayed
+    messages may have chosen a queue that has no message yet. Readable and writable. Deleted topics stay deleted. Reads
     the ends of queues: not for the event loop.
     """
     highest: dict[str, int] = {}
@@ -348,7 +352,7 @@ def remake_topics(topics: TopicTable, store: MessageStore, log: EventLog, why: s
     for topic, queue_id in sorted(highest.items()):
         try:
             check_topic_name(topic)
-            topics.create(topic, queue_id + 1, int(Perm.READ | Perm.WRITE))
+            topics.create(topic, max(queue_id + 1, QUEUES_MIN), int(Perm.READ | Perm.WRITE))
         except (TopicIllegal, TableFull) as error:
             log.error("topic_not_made_again", topic=topic[:128], error=str(error))
         else:

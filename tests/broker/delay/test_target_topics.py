@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.delay.target_topics import QUEUES_MIN, TargetTopics
-from pocketmq.broker.topic.topic_table import TopicTable
+from pocketmq.broker.delay.target_topics import TargetTopics
+from pocketmq.broker.topic.topic_table import QUEUES_MIN, TopicTable
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.logs import CapturedLog
 from tests.store.log_fakes import Stepped

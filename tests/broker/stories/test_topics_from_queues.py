@@ -37,7 +37,7 @@ async def test_a_topic_of_the_last_moment_is_there_after_the_promotion(ha: HaClu
         await promote(HaAdmin(admin), "broker-a")
     made = slave.topics.get("Late")
     assert made is not None
-    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (3, 3, 6)
+    assert (made.read_queue_nums, made.write_queue_nums, made.perm) == (4, 4, 6)
     assert slave.topics.get("Gone") is None
     (event,) = [event for event in ha.logs["s"].events if event["event"] == "topics_made_again"]
     assert event["topics"] == ["Late"]
