@@ -126,6 +126,8 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: ask what the server supports. The remoting layer answers; RocketMQ answers "not supported"."""
     NATIVE_PULL = 30011
     """PocketMQ: several queues of one broker in one request."""
+    MAKE_TOPIC = 30017
+    """PocketMQ: make a topic as its first message would, before messages whose queue a key chooses."""
     NATIVE_END_TRANSACTION = 30037
     """PocketMQ: the decisions on many half messages of one producer group, each with its answer."""
     TRANSACTION_LIST = 30039

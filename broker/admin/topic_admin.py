@@ -1,8 +1,8 @@
 """Administration of topics and their queues.
 
-Lives here: handlers of UPDATE_AND_CREATE_TOPIC (also in a list), DELETE_TOPIC_IN_BROKER, GET_ALL_TOPIC_CONFIG,
-GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and the four questions about one queue's
-offsets.
+Lives here: handlers of UPDATE_AND_CREATE_TOPIC (also in a list), MAKE_TOPIC, DELETE_TOPIC_IN_BROKER,
+GET_ALL_TOPIC_CONFIG, GET_TOPIC_CONFIG, GET_TOPIC_STATS_INFO, GET_SYSTEM_TOPIC_LIST_FROM_BROKER and the four questions
+about one queue's offsets.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,8 @@ from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.request.default_processor import Handler
-from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
+from pocketmq.broker.request.request_task import Buffers, Refusal, Task, encode_answer, encode_refusal
+from pocketmq.broker.send.send_checks import ANY_QUEUE, SendChecks
 from pocketmq.broker.topic.queue_checks import find_queue, find_topic
 from pocketmq.broker.topic.topic_table import PERM_MAX, TopicTable
 from pocketmq.common.events import EventLog
@@ -45,6 +46,7 @@ class TopicAdmin:
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self._put,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self._put_list,
+            RequestCode.MAKE_TOPIC: self._make,
             RequestCode.DELETE_TOPIC_IN_BROKER: self._delete,
             RequestCode.GET_ALL_TOPIC_CONFIG: self._all,
             RequestCode.GET_TOPIC_CONFIG: self._one,
@@ -92,6 +94,16 @@ class TopicAdmin:
             self.topics.put(config)
         self.persist_topics()
         self.log.info("topics_changed", topics=len(configs), remote=task.connection.remote)
+        return encode_answer(task.request)
+
+    def _make(self, task: Task) -> Buffers:
+        """Make a topic as a send to it would; the name servers know it before the answer leaves."""
+        header: Any = task.request.header
+        checks = SendChecks(self.config, self.topics)
+        made = checks.check(header.topic, ANY_QUEUE, header.default_topic, header.queue_nums)
+        if isinstance(made, Refusal):
+            return encode_refusal(task.request, made)
+        self.persist_topics()
         return encode_answer(task.request)
 
     def _delete(self, task: Task) -> Buffers:

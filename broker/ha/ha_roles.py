@@ -25,6 +25,7 @@ SLAVE_TEXT: Final = "Can't modify topic or subscription group from slave broker,
 CHANGES: Final = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+    RequestCode.MAKE_TOPIC,
     RequestCode.DELETE_TOPIC_IN_BROKER,
     RequestCode.CLEAN_UNUSED_TOPIC,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,

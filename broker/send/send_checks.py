@@ -21,6 +21,8 @@ from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX, topic_error
 
 DEFAULT_CLIENT_QUEUE_NUMS = 4
 """Queues a producer asks for in a new topic (RocketMQ DefaultMQProducer)."""
+ANY_QUEUE = -1
+"""Stands for a queue that is not chosen yet."""
 OPEN_MAX = 10_000
 """Topics remembered as open for sends."""
 
@@ -65,7 +67,7 @@ class SendChecks:
     ) -> TopicConfig | Refusal:
         """Return the topic, created if that is allowed, or why nothing may be sent to this queue.
 
-        ``queue_id`` below 0 stands for any queue: the caller chooses one.
+        ``queue_id`` below 0 (``ANY_QUEUE``) stands for any queue: the caller chooses one.
         """
         config = self._topics.get(topic)
         known = self._open.get(topic)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pocketmq.client.arrow.packed import PackedIds
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
+from pocketmq.client.connection.topic_making import make_topic
 from pocketmq.client.message.identified_message import uniq_keys_of
 from pocketmq.client.message.receipts import Receipt, Receipts
 from pocketmq.client.message.validation import check_message
@@ -117,8 +118,8 @@ class BatchSend:
         self._sections.check_running()
         waits: _Waits = []
         for topic, wait, plain, tags, indexes in groups:
-            route = await self._instance.route_for_send(topic, timeout_ms=timeout_ms)
             keys = [batch[index].sharding_key or "" for index in indexes] if tags is None else None
+            route = await self._route(topic, keys, timeout_ms)
 
             def fill(section: Section, part: Any, tags: str | None = tags) -> None:
                 section.messages = list(batch) if len(part) == len(batch) else [batch[index] for index in part]
@@ -141,8 +142,8 @@ class BatchSend:
         waits: _Waits = []
         shards = rows.sharding_keys
         for topic, of_topic in by_topic(rows).items():
-            route = await self._instance.route_for_send(topic, timeout_ms=timeout_ms)
             keys = None if shards is None else [shards[index] for index in of_topic.tolist()]
+            route = await self._route(topic, keys, timeout_ms)
 
             def fill(section: Section, part: Any, topic: str = topic) -> None:
                 section.ids = ids = PackedIds.new(self._instance.ids, len(part))
@@ -152,6 +153,13 @@ class BatchSend:
                 parts = cut(rows, of_queue, FRAME_BYTES_TARGET)
                 await self._send_parts(route, queue, parts, timeout_ms, is_plain_topic(topic), True, fill, waits)
         return await collect(waits)
+
+    async def _route(self, topic: str, keys: Sequence[str | None] | None, timeout_ms: int) -> TopicRoute:
+        """Return the route of a topic, which is made first if keys choose queues and it does not exist yet."""
+        route = await self._instance.route_for_send(topic, timeout_ms=timeout_ms)
+        if route.borrowed and keys is not None and any(keys):
+            route = await make_topic(self._instance, route, timeout_ms)
+        return route
 
     async def _send_parts(
         self,

@@ -1,4 +1,5 @@
-"""Sends that cannot enter a section yet: their topic's route is being fetched, or a stage still works on their body.
+"""Sends that cannot enter a section yet: their topic's route is being fetched, or their topic made, or a stage still
+works on their body.
 
 Lives here: ``Parking``. Behind a waiting send all later ones of its topic wait too: they keep their order.
 """
@@ -9,6 +10,7 @@ from typing import Final
 
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
 from pocketmq.client.connection.route import TopicRoute
+from pocketmq.client.connection.topic_making import make_topic
 from pocketmq.client.errors import NoNameServer, NoRoute, NotStarted
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.pending_send import PendingSend, Unrouted
@@ -94,8 +96,7 @@ class Parking:
     async def _unpark(self, topic: str) -> None:
         """Wait for a topic's route, then let its messages in."""
         try:
-            route = await self._route(topic)
-            await self._wait_ready(topic, route)
+            route = await self._wait_ready(topic, await self._route(topic))
         except (PocketMQError, asyncio.CancelledError) as error:
             refusal = error if isinstance(error, PocketMQError) else not_running()
             for send in self.waiting.pop(topic, []):
@@ -127,16 +128,24 @@ class Parking:
                 for send in late:
                     self._fail(send, error, early=True)
 
-    async def _wait_ready(self, topic: str, route: TopicRoute) -> None:
-        """Let waiting sends in, in order, until all the rest are ready."""
+    async def _wait_ready(self, topic: str, route: TopicRoute) -> TopicRoute:
+        """Let waiting sends in, in order, until all the rest are ready; return the route for these."""
         waiting = self.waiting.get(topic, [])
-        while any(send.ready is not None and not send.ready.done() for send in waiting):
-            first = waiting[0]
-            if first.ready is not None and not first.ready.done():
-                await asyncio.wait((first.ready,))
+        asked = False
+        while True:
+            needs_topic = route.borrowed and not asked
+            index = next((i for i, each in enumerate(waiting) if _must_wait(each, needs_topic)), None)
+            if index is None:
+                return route
+            for send in waiting[:index]:
+                self._enter(send, route)
+            del waiting[:index]
+            first = waiting[0].ready
+            if first is not None and not first.done():
+                await asyncio.wait((first,))
             else:
-                waiting.pop(0)
-                self._enter(first, route)
+                asked = True
+                route = await make_topic(self._instance, route, self._timeout_ms)
 
     def _enter(self, send: PendingSend, route: TopicRoute) -> None:
         """Let in a send that was held in memory by itself."""
@@ -149,6 +158,11 @@ class Parking:
         except PocketMQError as refused:
             if send.future is not None and not send.future.done():
                 send.future.set_exception(refused)
+
+
+def _must_wait(send: PendingSend, needs_topic: bool) -> bool:
+    """Return whether a stage still works on its body, or its queue is chosen while the topic is not made yet."""
+    return (needs_topic and send.is_queue_chosen) or (send.ready is not None and not send.ready.done())
 
 
 def _deadline(send: PendingSend) -> int:

@@ -37,6 +37,11 @@ class PendingSend:
     ready: "Future[None] | None" = None
 
     @property
+    def is_queue_chosen(self) -> bool:
+        """Whether a key or a selector chooses its queue from all queues of the topic."""
+        return self.selector is not None or bool(self.message.sharding_key)
+
+    @property
     def size_bytes(self) -> int:
         """The bytes it counts for while it is held in memory by itself."""
         return unbuilt_bytes(self.message)

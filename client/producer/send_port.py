@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
+from pocketmq.client.connection.topic_making import make_topic
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.producer.submission import Submission
 from pocketmq.client.sender.queue_choice import QueueChooser
@@ -51,8 +52,10 @@ class SendPort:
         return self._submission.running
 
     async def route(self, topic: str) -> TopicRoute:
-        """Return a route with write queues, fetched if it is not known."""
-        return await self.instance.route(topic, timeout_ms=self.options.send_msg_timeout_ms, for_send=True)
+        """Return a route with write queues, fetched if it is not known; the topic is made if it does not exist."""
+        timeout_ms = self.options.send_msg_timeout_ms
+        route = await self.instance.route(topic, timeout_ms=timeout_ms, for_send=True)
+        return await make_topic(self.instance, route, timeout_ms) if route.borrowed else route
 
     def any_queue(self, route: TopicRoute) -> MessageQueue:
         """Choose a queue as for a send without a key."""

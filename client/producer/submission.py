@@ -190,7 +190,7 @@ class Submission:
             if hooks.take is not None and not oneway and hooks.take(send):
                 return
             route = self.instance.routes.get(topic)
-            if route is not None and route.write_queues:
+            if route is not None and route.write_queues and not (route.borrowed and send.is_queue_chosen):
                 self._put(send, route)
                 return
         self.parking.park(send)

@@ -167,7 +167,7 @@ CODES: Final = [
         " tests/broker/stories/test_lock_requests.py::test_a_full_table_says_so",
     ),
     Row(
-        "UPDATE_AND_CREATE_TOPIC UPDATE_AND_CREATE_TOPIC_LIST DELETE_TOPIC_IN_BROKER",
+        "UPDATE_AND_CREATE_TOPIC UPDATE_AND_CREATE_TOPIC_LIST MAKE_TOPIC DELETE_TOPIC_IN_BROKER",
         "make topics without end, delete any topic",
         "names checked, topics_max, queues of a topic; deletion reaches only below the store; closed only by"
         " authentication",

@@ -41,7 +41,7 @@ NUMBERS: Final = [
         f"tests/broker/send/test_send_back.py::test_levels_and_limits_decide {_EDGES}",
     ),
     Row(
-        "read_queue_nums write_queue_nums default_topic_queue_nums perm topic_sys_flag group_sys_flag",
+        "read_queue_nums write_queue_nums default_topic_queue_nums queue_nums perm topic_sys_flag group_sys_flag",
         "a topic of 2^31 queues, permissions that are none",
         "65,536 queues, known bits; a file with other numbers is damaged",
         f"{_ADMIN}::test_impossible_topics_are_refused"

@@ -4,7 +4,7 @@ Bodies: RocketMQ 4.9.8 ``TopicConfig`` and its tables.
 
 Access: the annotations of RocketMQ 5.3.3's headers for 17, 18, 21, 202, 215 and 351. Its header of 21 names no
 resource, so RocketMQ in effect checks nothing: here 21 needs List on topics, and so does 305, which has no header.
-RocketMQ serves 22 and 23 nowhere.
+RocketMQ serves 22 and 23 nowhere. MAKE_TOPIC needs what the send would need.
 """
 
 from typing import Final
@@ -12,7 +12,16 @@ from typing import Final
 import msgspec
 
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.protocol.access import CREATE, DELETE, GET_TOPIC, LIST_TOPICS, Place, needs, topic
+from pocketmq.remoting.protocol.access import (
+    CREATE,
+    DELETE,
+    GET_TOPIC,
+    LIST_TOPICS,
+    PUB_TOPIC,
+    Place,
+    needs,
+    topic,
+)
 from pocketmq.remoting.protocol.body import Body, DataVersion, MessageQueue, QueueTable
 from pocketmq.remoting.protocol.lenient import TopicFilterType
 from pocketmq.remoting.protocol.spec import Header, Int, Pool, Spec
@@ -30,6 +39,14 @@ class CreateTopicRequestHeader(Header, frozen=True):
     topic_sys_flag: Int | None = None
     order: bool = False
     attributes: str = ""
+
+
+class MakeTopicRequestHeader(Header, frozen=True):
+    """MAKE_TOPIC: ``default_topic`` and ``queue_nums`` as in a send."""
+
+    topic: str
+    default_topic: str
+    queue_nums: Int
 
 
 class DeleteTopicRequestHeader(Header, frozen=True):
@@ -96,6 +113,7 @@ _R = RequestCode
 SPECS: Final = (
     Spec(_R.UPDATE_AND_CREATE_TOPIC, Pool.ADMIN, needs(topic("topic", CREATE)), CreateTopicRequestHeader),
     Spec(_R.UPDATE_AND_CREATE_TOPIC_LIST, Pool.ADMIN, needs(topic(Place.BODY, CREATE)), body=CreateTopicListBody),
+    Spec(_R.MAKE_TOPIC, Pool.ADMIN, PUB_TOPIC, MakeTopicRequestHeader),
     Spec(_R.GET_ALL_TOPIC_CONFIG, Pool.ADMIN, LIST_TOPICS, answer=TopicConfigSerializeWrapper),
     Spec(_R.GET_TOPIC_CONFIG_LIST, Pool.NOBODY, LIST_TOPICS),
     Spec(_R.GET_TOPIC_NAME_LIST, Pool.NOBODY, LIST_TOPICS),

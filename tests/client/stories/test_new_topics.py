@@ -71,6 +71,45 @@ async def test_topics_that_an_administrator_creates_meanwhile_refuse_no_send() -
             assert 2 * sends < tried <= 3 * sends, "each producer may try one wrong queue of each topic"
 
 
+async def keyed_sends(producer: Producer, topic: str) -> list[int]:
+    """Send by key, by selector, as a batch and as columns, all at once; return the queue of each message."""
+    pa = pytest.importorskip("pyarrow")
+    keys = [f"order-{number}" for number in range(8)]
+    columns = [pa.array([b"x"] * 8, pa.binary()), pa.array(keys)]
+    single, batch, rows = await asyncio.gather(
+        asyncio.gather(
+            *(producer.send(Message(topic, b"x", sharding_key=key)) for key in keys),
+            producer.send(Message(topic, b"x"), selector=lambda queues, _: queues[-1]),
+        ),
+        producer.send_batch([Message(topic, b"x", sharding_key=key) for key in keys]),
+        producer.send_arrow(pa.record_batch(columns, names=["body", "sharding_key"]), topic=topic),
+    )
+    receipts = [*single, *batch, *rows]
+    assert {receipt.attempts for receipt in receipts} == {1}
+    return [receipt.queue_id for receipt in receipts]
+
+
+async def test_sends_by_key_use_no_queue_of_the_default_topic() -> None:
+    """The topic has one queue, four were promised; a key's messages could not move afterwards."""
+    with PocketBroker(broker=PATIENT) as broker:
+        async with Producer("g", broker.namesrv, send_msg_timeout_ms=60_000, **options()) as producer:
+            route = await producer.instance.route("Made", timeout_ms=60_000, for_send=True)
+            assert (route.borrowed, len(route.write_queues)) == (True, 4)
+            async with Admin(broker.namesrv) as admin:
+                await admin.create_topic("Made", queues=1)
+            assert set(await keyed_sends(producer, "Made")) == {0}
+
+
+async def test_sends_by_key_make_a_new_topic_first() -> None:
+    """With as many queues as a first send would give it."""
+    with PocketBroker(broker=PATIENT) as broker:
+        async with Producer("g", broker.namesrv, send_msg_timeout_ms=60_000, **options()) as producer:
+            assert len(set(await keyed_sends(producer, "New"))) == 4
+            route = producer.instance.routes.get("New")
+            assert route is not None
+            assert (route.borrowed, len(route.write_queues)) == (False, 4)
+
+
 class OneQueue:
     """A scripted broker whose topic has one queue, and a name server that promises ``promised`` of them until the first
     refusal."""
@@ -170,7 +209,8 @@ async def test_a_broker_that_refuses_every_queue_ends_the_send(cluster: Any) -> 
 
 
 async def test_a_chosen_queue_stays_refused_and_the_next_one_is_right(cluster: Any) -> None:
-    """Moving it could break the order of its key; the route is asked for again."""
+    """Moving it could break the order of its key; the route is asked for again. This broker cannot make a topic before
+    its first message, like RocketMQ's."""
     one = OneQueue(cluster)
     namesrv = await one.start()
     async with Producer("g", namesrv, **options()) as producer:
