@@ -44,6 +44,10 @@ Config = Annotated[
     str | None,
     typer.Option("--config", "-c", metavar="FILE", help="TOML file; pocketmq config template prints one."),
 ]
+Profile = Annotated[
+    str | None,
+    typer.Option("--profile", metavar="NAME", help='A set of settings: "small" for an edge box or CI.'),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting, such as log.level=debug; repeatable."),

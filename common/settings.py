@@ -20,6 +20,8 @@ from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 from pocketmq.common.former_names import warn_renamed
 
 ENVIRONMENT_PREFIX: Final = "POCKETMQ_"
+NOT_SET: Final = "default"
+"""The origin of a value that nothing gave."""
 FILE_BYTES_MAX: Final = 1 << 20
 _PROPERTIES: Final = re.compile(r"^\s*[\w.]+\s*=\s*(?!(?:true|false|inf|nan)\b)[A-Za-z/]", re.MULTILINE)
 """A value without quotes, as Java's properties have them and TOML has not."""
@@ -74,8 +76,13 @@ class Settings:
         raise KeyError(kind)
 
     def origin(self, section: str, key: str) -> str:
-        """Return where a value came from; ``default`` if it was not set."""
-        return self._origins.get((section, key), "default")
+        """Return where a value came from; ``NOT_SET`` if it was not set."""
+        return self._origins.get((section, key), NOT_SET)
+
+    def with_section(self, struct: msgspec.Struct) -> "Settings":
+        """Return the settings with another struct for the section of its type; the origins stay."""
+        kinds = {name: struct if type(each) is type(struct) else each for name, each in self._structs.items()}
+        return Settings(kinds, self._origins, self.renamed)
 
 
 class SettingsReader:

@@ -24,7 +24,7 @@ RECORD_EXTRA_BYTES_MAX: Final = 65_536
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _PAGES_MAX: Final = 1 << 30
-_PERCENT: Final = (1, 100)
+_PERCENT: Final = (0, 100)
 _RANGES: Final[dict[str, tuple[int, int]]] = {
     "max_message_size": (1, 1 << 30),
     "append_group_bytes_max": (PAGE_BYTES, 1 << 31),
@@ -52,6 +52,7 @@ _RANGES: Final[dict[str, tuple[int, int]]] = {
     "access_message_in_memory_max_ratio": (0, 100),
     "max_msgs_num_batch": (1, 1 << 20),
     "file_reserved_time": (0, 24 * 36_525),
+    "disk_free_bytes_min": (0, 1 << 50),
     "disk_max_used_space_ratio": _PERCENT,
     "disk_space_clean_forcibly_ratio": _PERCENT,
     "disk_space_warning_level_ratio": _PERCENT,
@@ -195,15 +196,20 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Hours that a segment of the log is kept after its last change."""
     delete_when: str = "04"
     """Hours of the day, local time, at which segments beyond ``file_reserved_time`` are removed: ``04``, ``04;16``."""
-    disk_max_used_space_ratio: int = 75
-    """Above this disk usage segments beyond ``file_reserved_time`` are removed at any hour (RocketMQ clamps it to 10 to
-    95 %)."""
-    disk_space_clean_forcibly_ratio: int = 85
-    """Above this disk usage, with ``clean_file_forcibly_enable``, the oldest segments are removed regardless of their
-    age; without it the log and ``/health`` warn.
+    disk_free_bytes_min: int = 0
+    """Ours: with fewer free bytes on the disk sends are refused; a new file of the log is made only if as many are left
+    besides it. 0: a quarter of ``mapped_file_size_commit_log``.
     """
-    disk_space_warning_level_ratio: int = 90
-    """Above this disk usage sends are refused; 100 refuses only when the next segment has no room."""
+    disk_max_used_space_ratio: int = 0
+    """Percent of the disk: above it segments beyond ``file_reserved_time`` are removed at any hour (RocketMQ: 75, and
+    clamped to 10 to 95). 0: when the disk has no room for two more files of the log.
+    """
+    disk_space_clean_forcibly_ratio: int = 0
+    """Percent of the disk: above it, with ``clean_file_forcibly_enable``, the oldest segments are removed regardless of
+    their age (RocketMQ: 85). 0: when the next file of the log has no room.
+    """
+    disk_space_warning_level_ratio: int = 0
+    """Percent of the disk: above it sends are refused (RocketMQ: 90). 0: only ``disk_free_bytes_min`` counts."""
     clean_file_forcibly_enable: bool = False
     """Whether messages younger than ``file_reserved_time`` may be removed, read or not, to make room (RocketMQ: true).
     """

@@ -40,7 +40,6 @@ STORE_SETTINGS: Final[Mapping[str, Any]] = {
     "max_hash_slot_num": 1_000,
     "max_index_num": 4_000,
     "sync_on_close": False,
-    "disk_space_warning_level_ratio": 100,  # a developer's disk may be fuller than a broker's should be
 }
 """Small files, and no wait for the disk at the end of a store that is deleted then."""
 

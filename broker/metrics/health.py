@@ -14,6 +14,8 @@ from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.common.clock import Clock
 from pocketmq.common.runner import Supervisor
+from pocketmq.store.disk.disk_limits import worst
+from pocketmq.store.errors import StoreFull
 from pocketmq.store.message_store import MessageStore
 
 LOOP_STALLED_NS: Final = 5_000_000_000
@@ -110,12 +112,14 @@ class Health:
         warnings: list[str],
         details: dict[str, str],
     ) -> None:
-        retention, space = store.retention, disk.commit_log
-        used = max(space.ratio, disk.consume_queues.ratio)
-        text = retention.limits.warning(store.paths.root, used, space.free_bytes)
-        if retention.flags.is_disk_full or not retention.limits.has_room(space.free_bytes):
+        retention = store.retention
+        limits = retention.limits
+        space = worst(limits, (disk.commit_log, disk.consume_queues))
+        text = limits.warning(store.paths.root, space)
+        no_next_file = isinstance(store.components.allocator.failure, StoreFull)
+        if retention.flags.is_disk_full or limits.is_full(space) or no_next_file:
             reasons.append("disk_full")
             details["disk_full"] = text or str(retention.refusal())
-        elif used > retention.limits.forced_from:
+        elif limits.is_short(space):
             warnings.append("disk_almost_full")
             details["disk_almost_full"] = text

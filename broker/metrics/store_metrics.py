@@ -180,6 +180,7 @@ SERVER: Final[Group[Process]] = Group(
             "commit_log_disk_free_bytes",
             "Free bytes of the disk, -1 unknown.",
             lambda process: process.disk.commit_log.free_bytes,
+            runtime="commitLogDiskFreeBytes",
         ),
         Gauge(
             "consume_queue_disk_used_ratio",

@@ -4,23 +4,10 @@ Lives here: ``DiskSpace``: updated off the loop, read from any thread.
 """
 
 import os.path
-from dataclasses import dataclass
 
 from pocketmq.common.errors import PocketMQError
+from pocketmq.store.disk.disk_limits import Space
 from pocketmq.store.disk.file_system import FileSystem
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """Free and total bytes of one file system."""
-
-    free_bytes: int = -1
-    total_bytes: int = 0
-
-    @property
-    def ratio(self) -> float:
-        """Return the used fraction, 0 to 1; -1 if unknown."""
-        return 1 - self.free_bytes / self.total_bytes if self.total_bytes > 0 else -1.0
 
 
 class DiskSpace:

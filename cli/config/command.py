@@ -28,6 +28,7 @@ def show(
         typer.Argument(metavar="NAME", help="A section (store), a setting (store.flush_disk_type), or part of a name."),
     ] = None,
     config: options.Config = None,
+    profile: options.Profile = None,
     settings: options.Set = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that differ from their defaults.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of TOML.")] = False,
@@ -39,7 +40,7 @@ def show(
     from pocketmq.cli.config.template import docs_of_daemons
     from pocketmq.cli.daemon.daemon import DEFAULT_ORIGIN, SECTIONS, load_settings
 
-    in_force = load_settings({}, config, settings or [], os.environ)
+    in_force = load_settings({}, config, settings or [], os.environ, profile)
     rows = []
     for doc in docs_of_daemons():
         value = getattr(in_force.get(SECTIONS[doc.section]), doc.key)

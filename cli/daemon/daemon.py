@@ -20,12 +20,14 @@ from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics.metrics_server import DEFAULT_PORT, MetricsConfig
 from pocketmq.cli.daemon.descriptors import room_for_files
+from pocketmq.cli.daemon.disk_room import kept_line, room_for_store, space_of, store_root
+from pocketmq.cli.daemon.profiles import profile_settings
 from pocketmq.cli.daemon.recovery_progress import RecoveryProgress
 from pocketmq.cli.exit_codes import CannotStart, ExitCode
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.logs import LogConfig, Logs
-from pocketmq.common.settings import FILE_BYTES_MAX, Settings, SettingsReader
+from pocketmq.common.settings import FILE_BYTES_MAX, NOT_SET, Settings, SettingsReader
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.loop import new_event_loop
@@ -72,13 +74,17 @@ def load_settings(
     config_file: str | None,
     flags: Sequence[str],
     environment: Mapping[str, str],
+    profile: str | None = None,
 ) -> Settings:
-    """Merge defaults, file, environment, options and ``--set`` flags; raise ``ConfigError``, which names the bad value.
+    """Merge defaults, profile, file, environment, options and ``--set`` flags; raise ``ConfigError``, which names the
+    bad value.
 
     ``options``: option name → its settings; None: the option was not given.
     """
     reader = SettingsReader(SECTIONS)
     layers = [reader.from_values(DAEMON_DEFAULTS, DEFAULT_ORIGIN)]
+    if profile is not None:
+        layers.append(reader.from_values(profile_settings(profile), f"--profile {profile}"))
     if config_file is not None:
         layers.append(reader.from_file(read_settings_file(config_file), config_file))
     layers.append(reader.from_environment(environment))
@@ -101,13 +107,16 @@ def read_settings_file(path: str) -> str:
 
 
 def run_daemon(
-    shape: Shape, options: Mapping[str, Mapping[str, object]], config_file: str | None, flags: Sequence[str]
+    shape: Shape,
+    options: Mapping[str, Mapping[str, object]],
+    config_file: str | None,
+    flags: Sequence[str],
+    profile: str | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly. Raises ``ConfigError`` or ``CannotStart`` before serving."""
-    settings = load_settings(options, config_file, flags, os.environ)
-    warning = disk_warning(settings.get(StoreConfig), OsFileSystem()) if shape.broker else ""
-    if warning:  # not on standard output, whose first line is the ready line
-        print(f"warning: {warning}", file=sys.stderr, flush=True)
+    settings = load_settings(options, config_file, flags, os.environ, profile)
+    if shape.broker:
+        settings = look_at_disk(settings, OsFileSystem())
     for renamed in settings.renamed:
         print(f"warning: {renamed}", file=sys.stderr, flush=True)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -119,22 +128,17 @@ def run_daemon(
         logs.close()
 
 
-def disk_warning(config: StoreConfig, files: FileSystem) -> str:
-    """Return a warning if the disk of the store is fuller than a limit; else "". Blocks.
-
-    A missing directory will be created on the disk of its nearest existing parent.
+def look_at_disk(settings: Settings, files: FileSystem) -> Settings:
+    """Return the settings with the file size of the store; warn of a disk that is nearly full. Blocks. Raises
+    ``CannotStart`` where a new store has no room.
     """
-    root = os.path.abspath(os.path.expanduser(config.store_path_root_dir))
-    try:
-        place = root
-        while not files.exists(place) and place != os.path.dirname(place):
-            place = os.path.dirname(place)
-        free_bytes, total_bytes = files.free_bytes(place)
-    except (PocketMQError, OSError):  # the start will raise it
-        return ""
-    if total_bytes <= 0:
-        return ""
-    return DiskLimits(config).warning(root, 1 - free_bytes / total_bytes, free_bytes)
+    chosen = settings.origin("store", "mapped_file_size_commit_log") != NOT_SET
+    config = room_for_store(settings.get(StoreConfig), files, size_is_chosen=chosen)
+    root = store_root(config)
+    warning = DiskLimits(config).warning(root, space_of(root, files))
+    if warning:  # not on standard output, whose first line is the ready line
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
+    return settings.with_section(config)
 
 
 async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
@@ -157,7 +161,7 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
 
     log, began_s = logs.logger("broker" if shape.broker else "namesrv"), loop.time()
     async with _started(shape, settings, logs, on_failed) as ready:
-        sys.stdout.write(f"{ready}\n")  # one write: print() makes two on unbuffered output
+        sys.stdout.write(ready)  # one write: print() makes two on unbuffered output
         sys.stdout.flush()
         log.info("serving", took_ms=round((loop.time() - began_s) * 1000))
         await stop.wait()
@@ -172,7 +176,10 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
 async def _started(
     shape: Shape, settings: Settings, logs: Logs, on_failed: Callable[[BaseException], None]
 ) -> AsyncIterator[str]:
-    """Start what the shape names, yield the ready line, stop in reverse order. ``on_failed``: see ``BrokerApp``."""
+    """Start what the shape names, yield the ready line and what the store keeps, stop in reverse order.
+
+    ``on_failed``: see ``BrokerApp``.
+    """
     clock = SystemClock()
     server_config = room_for_files(
         settings.get(ServerConfig), int(shape.namesrv) + int(shape.broker), logs.logger("remoting")
@@ -217,7 +224,8 @@ async def _started(
                 ready += f" metrics={broker.metrics_address}"
             if settings.get(FaultConfig).enable:
                 ready += " faults=on"
-        yield ready
+            ready += f"\n{kept_line(settings.get(StoreConfig), OsFileSystem())}"
+        yield f"{ready}\n"
 
 
 def _namesrv_config(settings: Settings) -> NamesrvConfig:
@@ -237,7 +245,7 @@ def _fault_file_system(settings: Settings, logs: Logs) -> FaultFileSystem | None
     config = settings.get(FaultConfig)
     if not config.enable:
         return None
-    root = os.path.abspath(os.path.expanduser(settings.get(StoreConfig).store_path_root_dir))
+    root = store_root(settings.get(StoreConfig))
     files = OsFileSystem()
     log = logs.logger("store")
     log.warning("faults_enabled", control_file=config.control_file)

@@ -17,6 +17,7 @@ def standalone(
     namesrv_port: options.NamesrvPort = None,
     broker_port: options.BrokerPort = None,
     host: options.Host = None,
+    profile: options.Profile = None,
     config: options.Config = None,
     settings: options.Set = None,
     log_format: options.LogFormat = None,
@@ -28,7 +29,7 @@ def standalone(
     """
     values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--broker-port": broker_port, "--host": host}
     values |= {"--log-format": log_format, "--log-level": log_level}
-    _run("standalone", values, config, settings)
+    _run("standalone", values, config, settings, profile)
 
 
 def namesrv(
@@ -70,6 +71,7 @@ def broker(
             "--accept-loss", help="Start a master although slaves have more, or cut confirmed messages of a slave."
         ),
     ] = False,
+    profile: options.Profile = None,
     config: options.Config = None,
     settings: options.Set = None,
     log_format: options.LogFormat = None,
@@ -83,11 +85,17 @@ def broker(
         "--host": host,
     }
     values |= {"--log-format": log_format, "--log-level": log_level}
-    _run("broker", {**values, "--accept-loss": accept_loss or None}, config, settings)
+    _run("broker", {**values, "--accept-loss": accept_loss or None}, config, settings, profile)
 
 
-def _run(command: str, values: Mapping[str, object], config: str | None, settings: Sequence[str] | None) -> None:
+def _run(
+    command: str,
+    values: Mapping[str, object],
+    config: str | None,
+    settings: Sequence[str] | None,
+    profile: str | None = None,
+) -> None:
     from pocketmq.cli.daemon.daemon import Shape, run_daemon
 
     shape = Shape(namesrv=command != "broker", broker=command != "namesrv")
-    run_daemon(shape, given_settings(command, values), config, settings or [])
+    run_daemon(shape, given_settings(command, values), config, settings or [], profile)

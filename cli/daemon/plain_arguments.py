@@ -19,6 +19,7 @@ PORT_OPTIONS: Final = ("--namesrv-port", "--broker-port")
 PORT_MAX: Final = 65_535
 FLAGS: Final = ("--accept-loss",)
 CONFIG: Final = "--config"
+PROFILE: Final = "--profile"
 SET: Final = "--set"
 SHORT: Final[Mapping[str, str]] = {"-d": "--data-dir", "-c": CONFIG}
 VARIABLES: Final[Mapping[str, str]] = {"--namesrv": "POCKETMQ_NAMESRV"}
@@ -37,6 +38,7 @@ class PlainStart:
     command: str
     values: dict[str, object] = field(default_factory=dict)
     config: str | None = None
+    profile: str | None = None
     sets: list[str] = field(default_factory=list)
 
     def run(self) -> None:
@@ -49,7 +51,7 @@ class PlainStart:
         gc.enable()
         shape = Shape(namesrv=self.command != "broker", broker=self.command != "namesrv")
         try:
-            run_daemon(shape, given_settings(self.command, self.values), self.config, self.sets)
+            run_daemon(shape, given_settings(self.command, self.values), self.config, self.sets, self.profile)
         except KeyboardInterrupt:  # before the server handles signals
             print("Aborted.", file=sys.stderr)
             sys.exit(ExitCode.FAILED)
@@ -70,7 +72,9 @@ def plain_start(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
         if name in FLAGS and name in options and not equals:
             start.values[name] = True
             continue
-        if name not in options and name not in (CONFIG, SET):
+        if name not in options and name not in (CONFIG, SET, PROFILE):
+            return None
+        if name == PROFILE and start.command == "namesrv":
             return None
         if not equals:
             following = next(words, None)
@@ -83,6 +87,8 @@ def plain_start(arguments: Sequence[str], environment: Mapping[str, str]) -> Pla
             start.sets.append(value)
         elif name == CONFIG:
             start.config = value
+        elif name == PROFILE:
+            start.profile = value
         else:
             start.values[name] = int(value) if name in PORT_OPTIONS else value
     return start

@@ -8,13 +8,12 @@ from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import PULL_PAIR, SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, AreaLine, Finding, Light, Severity
+from pocketmq.cli.doctor.rules.disk_space import disk_ratios
 from pocketmq.cli.doctor.rules.replication import replication_line
 from pocketmq.cli.doctor.rules.send import page_cache_timeout_ms
 from pocketmq.cli.doctor.rules.slow_stage import held_ms
-from pocketmq.cli.doctor.rules.store import behind_bytes, disk_ratios, flush_mode, free_buffers
+from pocketmq.cli.doctor.rules.store import behind_bytes, flush_mode, free_buffers
 from pocketmq.cli.doctor.words import (
-    NO_DATA,
-    bytes_text,
     clean,
     count_text,
     ms_text,
@@ -23,6 +22,7 @@ from pocketmq.cli.doctor.words import (
     rate_text,
     us_text,
 )
+from pocketmq.common.units import NO_DATA, bytes_text
 from pocketmq.remoting.telemetry import PairTelemetry
 
 KINDS_MAX: Final = 5

@@ -1,16 +1,16 @@
-"""Numbers as text: times, sizes, shares and counts with their units.
+"""Numbers as text: times, shares and counts with their units.
 
-Lives here: the format of every number that the doctor prints, and the cleaning of a peer's text.
+Lives here: the format of every number that the doctor prints (sizes: ``common.units``), and the cleaning of a peer's
+text.
 """
 
 import math
 from typing import Final
 
+from pocketmq.common.units import NO_DATA
+
 TEXT_LENGTH_MAX: Final = 300
 """Longer text of a peer is cut: a remark is one line."""
-NO_DATA: Final = "no data"
-
-_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def count_text(value: float) -> str:
@@ -53,21 +53,6 @@ def ms_text(value_ms: float) -> str:
 def us_text(value_us: float) -> str:
     """Return a time in µs in the unit that reads best."""
     return ms_text(value_us / 1000)
-
-
-def bytes_text(value: float) -> str:
-    """Return a size in binary units.
-
-    >>> bytes_text(512), bytes_text(1536), bytes_text(268435456)
-    ('512 B', '1.5 KiB', '256 MiB')
-    """
-    if not math.isfinite(value):
-        return NO_DATA
-    size, step = float(value), 0
-    while abs(size) >= 1024 and step < len(_SIZES) - 1:
-        size, step = size / 1024, step + 1
-    text = f"{size:.1f}".removesuffix(".0") if abs(size) < 100 and step else f"{size:,.0f}"
-    return f"{text} {_SIZES[step]}"
 
 
 def percent_text(share: float) -> str:

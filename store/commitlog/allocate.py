@@ -67,7 +67,8 @@ class SegmentAllocator:
         self._wanted: int | None = None
         self._urgent = False
         self._ready: Segment | None = None
-        self._failed: StoreError | None = None
+        self.failure: StoreError | None = None
+        """Why the next segment cannot be made, until it is asked for again. Any thread reads it."""
         self._worker: Worker | None = None
         self._lock_refused = False
         self._preparing = False
@@ -119,7 +120,7 @@ class SegmentAllocator:
             if self._wanted == base_offset or (ready is not None and ready.base_offset == base_offset):
                 return
             self._wanted = base_offset
-            self._failed = None
+            self.failure = None
         self._wake()
 
     def take(self, base_offset: int) -> Segment:
@@ -129,11 +130,11 @@ class SegmentAllocator:
                 self.waited += 1
                 self._wanted = base_offset
                 self._urgent = True
-                self._failed = None
+                self.failure = None
                 if not self._inline:
                     self._wake()
                     self._changed.wait_for(
-                        lambda: self._is_ready(base_offset) or self._failed is not None, WAIT_MS_MAX / 1000
+                        lambda: self._is_ready(base_offset) or self.failure is not None, WAIT_MS_MAX / 1000
                     )
         if self._inline:
             self.step()
@@ -143,8 +144,8 @@ class SegmentAllocator:
                 ready, self._ready = self._ready, None
                 assert ready is not None
                 return ready
-            if self._failed is not None:
-                raise self._failed
+            if self.failure is not None:
+                raise self.failure
         self._log.error("create_mapped_file_timeout", base_offset=base_offset, waited_ms=WAIT_MS_MAX)
         raise SegmentNotReady(
             "create mapped file failed",
@@ -186,7 +187,7 @@ class SegmentAllocator:
         with self._changed:
             unused = self._ready
             self._ready = segment
-            self._failed = failed
+            self.failure = failed
             self._changed.notify_all()
         if unused is not None:  # another was wanted meanwhile
             self._discard(unused)

@@ -16,6 +16,7 @@ from pocketmq.common.addresses import address_text
 from pocketmq.common.errors import Cause, ConfigError, PocketMQError
 
 BACKLOG: Final = 16
+PORT_MAX: Final = 65_535
 
 
 class TransportError(PocketMQError):
@@ -190,6 +191,8 @@ def connect(address: str, timeout_ms: float) -> SocketTransport:
     """Connect to host:port. Raises ``TransportError``, also for an invalid address."""
     host, _, port = address.rpartition(":")
     try:
+        if not 0 < int(port) <= PORT_MAX:  # getaddrinfo takes it modulo 65,536: the peer would be a stranger
+            raise ValueError(f"port {port} is not from 1 to {PORT_MAX}")
         return SocketTransport(
             socket.create_connection((host.strip("[]"), int(port)), timeout=max(0.001, timeout_ms / 1000))
         )

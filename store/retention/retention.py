@@ -3,13 +3,14 @@
 Lives here: ``Retention``: the worker that checks the disk every ``clean_resource_interval``, decides whether and why
 segments are removed, removes them one by one, and then everything that refers only to them.
 
-The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService):
+The rules are RocketMQ's (DefaultMessageStore.CleanCommitLogService), with limits in free bytes and not only in percent
+(``DiskLimits``): a disk that is shared may be 90 % full for years.
 
-- at the hours ``delete_when``, above ``disk_max_used_space_ratio``, or on demand (``delete_soon``, for 20 rounds):
-  segments not changed for ``file_reserved_time`` hours;
-- above ``disk_space_clean_forcibly_ratio`` with ``clean_file_forcibly_enable`` (RocketMQ's default, not ours): the
-  oldest, regardless of age. Without it they stay, and their content is logged now and then;
-- above ``disk_space_warning_level_ratio`` the flag DISK_FULL is set too, and no message is accepted until it is clear.
+- at the hours ``delete_when``, on a disk that gets tight, or on demand (``delete_soon``, for 20 rounds): segments not
+  changed for ``file_reserved_time`` hours;
+- on a disk that is short of space, with ``clean_file_forcibly_enable`` (RocketMQ's default, not ours): the oldest,
+  regardless of age. Without it they stay, and their content is logged now and then;
+- on a disk that is full the flag DISK_FULL is set too, and no message is accepted until it is clear.
 
 Oldest first, at most 10 a round, ``delete_commit_log_files_interval`` apart, never the last one, stopping at the first
 that must stay. A kill after any step is safe: a segment's name is durably gone before the next one is touched, so no
@@ -31,7 +32,7 @@ from pocketmq.store.commitlog.checksums import ChecksumLog
 from pocketmq.store.commitlog.segment import Segment
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
 from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
-from pocketmq.store.disk.disk_limits import DiskLimits
+from pocketmq.store.disk.disk_limits import DiskLimits, Space, worst
 from pocketmq.store.environment import StoreEnvironment
 from pocketmq.store.errors import StoreFull
 from pocketmq.store.gate import SendGate
@@ -55,7 +56,7 @@ class Reason(enum.Enum):
     """Why a segment was removed."""
 
     AGE = "age"
-    RATIO = "ratio"
+    TIGHT = "tight"
     FORCED = "forced"
     MANUAL = "manual"
 
@@ -90,8 +91,9 @@ class RunningFlags:
 
 
 class Retention:
-    """One worker. ``commit_log_ratio`` and ``consume_queue_ratio``: used part of their disks at the last check, 0 to 1;
-    -1 if unknown. Since the start: ``removed_segments`` and their ``freed_bytes``.
+    """One worker. ``spaces``: the disks of the log and of the consume queues at the last check.
+
+    Since the start: ``removed_segments`` and their ``freed_bytes``.
     """
 
     def __init__(
@@ -117,8 +119,7 @@ class Retention:
         far.
         """
         self.limits = DiskLimits(config)
-        self.commit_log_ratio = -1.0
-        self.consume_queue_ratio = -1.0
+        self.spaces = (Space(), Space())
         self.removed_segments = 0
         self.freed_bytes = 0
         self._file_system = environment.file_system
@@ -175,10 +176,9 @@ class Retention:
 
     def refusal(self) -> StoreFull:
         """Return why nothing is stored while DISK_FULL is set."""
-        used = max(self.commit_log_ratio, self.consume_queue_ratio)
         return StoreFull(
             "no message is accepted",
-            why=f"the disk of the store is {self.limits.full(used)}",
+            why=f"the disk of the store is {self.limits.full(self._worst())}",
             hint=f"{self.limits.advice}; consumers continue, and sends resume when it is below the limit",
             retry_after_ms=self._interval_ms,
         )
@@ -208,22 +208,28 @@ class Retention:
 
     def check_disk(self) -> None:
         """Check how full the disks are; set or clear DISK_FULL; warn. A failed check changes nothing."""
-        self.commit_log_ratio = self._ratio(self._paths.commit_log)
-        self.consume_queue_ratio = self._ratio(self._queues.directory)
-        used = max(self.commit_log_ratio, self.consume_queue_ratio)
-        if used < 0:
+        self.spaces = self._space(self._paths.commit_log), self._space(self._queues.directory)
+        limits, space = self.limits, self._worst()
+        if not space.is_known:
             return
-        is_full = used > self.limits.full_from
+        is_full = limits.is_full(space)
         if self.flags.set_disk_full(is_full):
-            fields = {"used_ratio": round(used, 4), "limit": self.limits.full_from, "path": self._paths.root}
+            fields = {**self._usage(), "path": self._paths.root}
             if is_full:
-                self._error_log.error("disk_full", **fields, hint=self.limits.advice)
+                self._error_log.error("disk_full", **fields, why=limits.full(space), hint=limits.advice)
             else:
                 self._log.info("disk_has_space_again", **fields)
-        if used > self.limits.forced_from and not self.limits.may_force:
-            self._warn(used)
+        if limits.is_short(space) and not limits.may_force:
+            self._warn(space)
 
-    def _warn(self, used: float) -> None:
+    def _worst(self) -> Space:
+        return worst(self.limits, self.spaces)
+
+    def _usage(self) -> dict[str, Any]:
+        space = self._worst()
+        return {"used_ratio": round(space.ratio, 4), "free_bytes": space.free_bytes}
+
+    def _warn(self, space: Space) -> None:
         """Log the segments that a round of forced removal would remove, where that is not permitted."""
         now_ns = self._clock.monotonic_ns()
         if now_ns < self._warn_from_ns:
@@ -233,8 +239,8 @@ class Retention:
         self._error_log.warning(
             "disk_filling",
             path=self._paths.root,
-            used_ratio=round(used, 4),
-            why=self.limits.full(used) if used > self.limits.full_from else self.limits.filling(used),
+            **self._usage(),
+            why=self.limits.full(space) if self.limits.is_full(space) else self.limits.filling(space),
             hint=self.limits.advice,
             segments_kept=len(kept),
             **(self._content(kept[0].base_offset, kept[-1].end_offset) if kept else {"messages": 0, "topics": {}}),
@@ -275,22 +281,21 @@ class Retention:
                 fields["groups_left_out"] = len(groups) - NAMES_TOLD_MAX
         return fields
 
-    def _ratio(self, path: str) -> float:
+    def _space(self, path: str) -> Space:
         try:
             if not self._file_system.exists(path):  # consume queues come with the first message
                 path = self._paths.root
-            free_bytes, total_bytes = self._file_system.free_bytes(path)
+            return Space(*self._file_system.free_bytes(path))
         except (PocketMQError, FileNotFoundError) as error:
             self._error_log.warning("disk_space_unknown", path=path, error=str(error))
-            return -1.0
-        return 1 - free_bytes / total_bytes if total_bytes > 0 else -1.0
+            return Space()
 
     def _decide(self) -> Reason | None:
-        used = max(self.commit_log_ratio, self.consume_queue_ratio)
-        if used > self.limits.forced_from and self.limits.may_force:
+        space = self._worst()
+        if self.limits.may_force and self.limits.is_short(space):
             return Reason.FORCED
-        if used > self.limits.expired_from:
-            return Reason.RATIO
+        if self.limits.is_tight(space):
+            return Reason.TIGHT
         if self._manual_rounds:
             return Reason.MANUAL
         hour = datetime.datetime.fromtimestamp(self._clock.now_ms() / 1000).hour
@@ -329,7 +334,7 @@ class Retention:
             reason=reason.value,
             freed_bytes=oldest.size_bytes,
             age_hours=round(age_ms / _HOUR_MS, 1),
-            used_ratio=round(max(self.commit_log_ratio, self.consume_queue_ratio), 4),
+            **self._usage(),
             min_offset=self._segments.first_offset,
             **content,
         )

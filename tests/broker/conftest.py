@@ -34,7 +34,6 @@ def store_config(path: Path, **settings: Any) -> StoreConfig:
         "max_hash_slot_num": 1000,
         "max_index_num": 4000,
         "sync_on_close": False,
-        "disk_space_warning_level_ratio": 100,
     }
     return StoreConfig(**{**small, **settings})
 

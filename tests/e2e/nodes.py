@@ -35,7 +35,6 @@ SETTINGS: Final[Mapping[str, object]] = {
     "store.max_hash_slot_num": 1000,
     "store.max_index_num": 50_000,
     "store.sync_on_close": "false",
-    "store.disk_space_warning_level_ratio": 100,
     "store.slave_timeout": 500,
     "store.ha_send_heartbeat_interval": 100,
     "store.ha_housekeeping_interval": 1000,

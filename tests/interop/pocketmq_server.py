@@ -28,7 +28,6 @@ SHORT_WAITS = (
     "store.mapped_file_size_commit_log=67108864",
     "store.max_hash_slot_num=5000",
     "store.max_index_num=20000",
-    "store.disk_space_warning_level_ratio=100",
 )
 _READY = re.compile(r"ready namesrv=(\S+) broker=(\S+)")
 

@@ -11,6 +11,7 @@ from tests.sim.crash_file_system import CrashFileSystem, Killed, kill_at
 
 SETTINGS = {
     "delete_when": "",
+    "disk_space_clean_forcibly_ratio": 85,
     "disk_space_warning_level_ratio": 100,
     "clean_file_forcibly_enable": True,
     "mapped_file_size_consume_queue": 20 * 4,

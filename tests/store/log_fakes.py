@@ -73,7 +73,6 @@ def store_config(root: Path, **changes: object) -> StoreConfig:
         "mapped_file_size_consume_queue": 20 * 64,
         "max_hash_slot_num": 64,
         "max_index_num": 512,
-        "disk_space_warning_level_ratio": 100,
         "transient_store_pool_path": "anonymous",
     }
     return msgspec.convert(small | changes, StoreConfig)

@@ -148,7 +148,6 @@ def store_config(root: Path, **settings: object) -> StoreConfig:
         "mapped_file_size_consume_queue": 100 * 20,
         "max_hash_slot_num": 1000,
         "max_index_num": 4000,
-        "disk_space_warning_level_ratio": 100,  # whatever the disk of this machine holds
         **settings,
     }
     return StoreConfig(**values)  # type: ignore[arg-type]

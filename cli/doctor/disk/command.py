@@ -16,11 +16,12 @@ from pocketmq.cli.doctor.disk.meaning import Meaning, meanings
 from pocketmq.cli.doctor.disk.measure import DiskMeasurements, DiskProbe, Times
 from pocketmq.cli.doctor.disk.mounts import MOUNT_TABLE, TABLE_BYTES_MAX, Mount, mount_of
 from pocketmq.cli.doctor.report import SEVERITY_STYLES
-from pocketmq.cli.doctor.words import NO_DATA, bytes_text, ms_text
+from pocketmq.cli.doctor.words import ms_text
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.cli.output import ProgressBar, print_json, print_note, print_table, quiet_broken_pipe
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.units import NO_DATA, bytes_text
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
 

@@ -8,13 +8,16 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.cli.daemon.disk_room import SEGMENT_BYTES_MIN
 from pocketmq.cli.doctor.disk.measure import DiskMeasurements
 from pocketmq.cli.doctor.disk.mounts import Mount
 from pocketmq.cli.doctor.finding import Severity
+from pocketmq.cli.doctor.rules.disk_space import DISK_FULL_RATIO
 from pocketmq.cli.doctor.rules.slow_stage import SLOW_US
-from pocketmq.cli.doctor.rules.store import DISK_CLEAN_RATIO, DISK_FORCED_RATIO, DISK_FULL_RATIO
-from pocketmq.cli.doctor.words import bytes_text, ms_text, percent_text, rate_text
+from pocketmq.cli.doctor.words import ms_text, percent_text, rate_text
+from pocketmq.common.units import bytes_text
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.disk_limits import DiskLimits
 
 IN_FLIGHT: Final = 64
 SYNC_TOO_FAST_MS: Final = 0.02
@@ -38,7 +41,7 @@ def meanings(measured: DiskMeasurements, mount: Mount | None, config: StoreConfi
     """Return the conclusions from the measurements, worst first; ``config``: the store's defaults."""
     defaults = config or StoreConfig()
     found = [*_mount(mount), *_sync_flush(measured), *_async_flush(measured, defaults), *_append(measured, defaults)]
-    found += [*_space(measured), *_reads(measured)]
+    found += [*_space(measured, defaults), *_reads(measured)]
     ranked = sorted(enumerate(found), key=lambda each: (each[1].severity.rank, each[0]))
     return [meaning for _, meaning in ranked]
 
@@ -163,7 +166,7 @@ def _append(measured: DiskMeasurements, config: StoreConfig) -> Iterator[Meaning
         )
 
 
-def _space(measured: DiskMeasurements) -> Iterator[Meaning]:
+def _space(measured: DiskMeasurements, defaults: StoreConfig) -> Iterator[Meaning]:
     if measured.blocks_reserved is False:
         yield Meaning(
             Severity.WARNING,
@@ -172,25 +175,22 @@ def _space(measured: DiskMeasurements) -> Iterator[Meaning]:
         )
     if measured.total_bytes <= 0:
         return
-    used = 1 - measured.free_bytes / measured.total_bytes
-    left = f"{bytes_text(measured.free_bytes)} are free to this process, {percent_text(1 - used)} of the file system."
-    if used > DISK_FULL_RATIO:
-        yield Meaning(
-            Severity.ERROR, "space", f"{left} Below {percent_text(1 - DISK_FULL_RATIO)} RocketMQ refuses puts."
+    free, used = measured.free_bytes, 1 - measured.free_bytes / measured.total_bytes
+    left = f"{bytes_text(free)} are free to this process, {percent_text(1 - used)} of the file system."
+    limits = DiskLimits(defaults)
+    smallest = DiskLimits(msgspec.structs.replace(defaults, mapped_file_size_commit_log=SEGMENT_BYTES_MIN))
+    if not smallest.has_room(free):
+        text = f"{left} A store does not begin with less than {bytes_text(smallest.next_file_bytes)}."
+        yield Meaning(Severity.ERROR, "space", text)
+    elif not limits.has_room(free):
+        text = (
+            f"{left} A file of the log of {bytes_text(limits.segment_bytes)} needs {bytes_text(limits.next_file_bytes)}"
+            ": a new store takes smaller files; one that is there refuses sends when its present file is full."
         )
-    elif used > DISK_FORCED_RATIO:
-        yield Meaning(
-            Severity.WARNING,
-            "space",
-            f"{left} Below {percent_text(1 - DISK_FORCED_RATIO)} RocketMQ deletes files whatever their age; PocketMQ "
-            "keeps them, unless store.clean_file_forcibly_enable is true, until it refuses puts.",
-        )
-    elif used > DISK_CLEAN_RATIO:
-        yield Meaning(
-            Severity.WARNING,
-            "space",
-            f"{left} Below {percent_text(1 - DISK_CLEAN_RATIO)} RocketMQ deletes expired files at any hour.",
-        )
+        yield Meaning(Severity.WARNING, "space", text)
+    elif used > DISK_FULL_RATIO:
+        text = f"{left} RocketMQ would refuse puts, above {percent_text(DISK_FULL_RATIO)} used; PocketMQ counts bytes."
+        yield Meaning(Severity.NOTE, "space", text)
     else:
         yield Meaning(Severity.NOTE, "space", left)
 

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, error, note, warning
-from pocketmq.cli.doctor.words import bytes_text, clean, count_text
+from pocketmq.cli.doctor.words import clean, count_text
+from pocketmq.common.units import bytes_text
 
 SYNC_MASTER: Final = "SYNC_MASTER"
 SLAVE_BEHIND_BYTES: Final = 64 << 20

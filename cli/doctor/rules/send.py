@@ -19,7 +19,8 @@ from pocketmq.cli.doctor.rules.slow_stage import (
     slowest_lines,
     stage_line,
 )
-from pocketmq.cli.doctor.words import bytes_text, count_text, ms_text, percent_text, us_text
+from pocketmq.cli.doctor.words import count_text, ms_text, percent_text, us_text
+from pocketmq.common.units import bytes_text
 from pocketmq.remoting.telemetry import ALL_PAIRS, PairTelemetry
 
 FULL_SHARE: Final = 0.5

@@ -10,7 +10,8 @@ from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, Severity, note, warning
 from pocketmq.cli.doctor.rules.send import PAGE_CACHE_TIMEOUT_MS
 from pocketmq.cli.doctor.rules.store import flush_mode
-from pocketmq.cli.doctor.words import bytes_text, count_text, ms_text
+from pocketmq.cli.doctor.words import count_text, ms_text
+from pocketmq.common.units import bytes_text
 
 SEND_QUEUE_CAPACITY: Final = 10_000
 SEND_WAIT_MS: Final = 200

@@ -1,16 +1,18 @@
-"""Rules: the work behind the append: write buffers, flush, dispatch, space on the disk.
+"""Rules: the work behind the append: write buffers, flush, dispatch.
 
-Lives here: pool, flush and its cost, the fence, bytes behind, disk ratios.
+Lives here: pool, flush and its cost, the fence, bytes behind. ``disk_space`` has the space on the disk.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import NO_POOL_BUFFERS, BrokerMetrics
-from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity, error, note, warning
+from pocketmq.cli.doctor.finding import Advice, Area, Finding, error, note, warning
+from pocketmq.cli.doctor.rules.disk_space import disk_space
 from pocketmq.cli.doctor.rules.refusals import more_buffers
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
-from pocketmq.cli.doctor.words import bytes_text, clean, count_text, ms_text, percent_text, us_text
+from pocketmq.cli.doctor.words import clean, count_text, ms_text, us_text
+from pocketmq.common.units import bytes_text
 
 POOL_LOW_SHARE: Final = 0.4
 """RocketMQ warns below this share of free buffers (TransientStorePool.java)."""
@@ -20,12 +22,6 @@ FLUSH_BEHIND_BYTES: Final = 256 << 20
 DISPATCH_BEHIND_BYTES: Final = 16 << 20
 SYNC_SLOW_MS: Final = 100.0
 """A sync that takes this long at p99 is slow for any disk that serves a queue."""
-DISK_CLEAN_RATIO: Final = 0.75
-DISK_FORCED_RATIO: Final = 0.85
-DISK_FULL_RATIO: Final = 0.90
-"""RocketMQ's three steps (docs/rocketmq.md, "Retention"): expired files are deleted; files of any age are deleted;
-puts are refused.
-"""
 
 
 def store_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
@@ -34,7 +30,7 @@ def store_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     yield from _fence(metrics)
     yield from _flush(metrics)
     yield from _behind(metrics)
-    yield from _disk(metrics)
+    yield from disk_space(metrics)
 
 
 def free_buffers(metrics: BrokerMetrics) -> tuple[int, int] | None:
@@ -244,70 +240,3 @@ def _behind(metrics: BrokerMetrics) -> Iterator[Finding]:
             "stands still at a damaged record or a full disk.",
             cure="Watch whether it falls (--watch 5). If it grows without sends, see the store_error log.",
         )
-
-
-def disk_ratios(metrics: BrokerMetrics) -> dict[str, float]:
-    """Return the used share of the file systems of commit log and consume queues, where known."""
-    found = {
-        "commit log": metrics.ratio("commitLogDiskRatio"),
-        "consume queues": metrics.ratio("consumeQueueDiskRatio"),
-    }
-    return {name: ratio for name, ratio in found.items() if ratio is not None}
-
-
-def _keeps_everything(metrics: BrokerMetrics) -> bool:
-    """Return whether this broker has no retention: it sent its settings, without RocketMQ's file_reserved_time."""
-    return len(metrics.settings) > 0 and metrics.settings.text("file_reserved_time") is None
-
-
-def _limit(metrics: BrokerMetrics, setting: str, lowest: int, highest: int, default: float) -> float:
-    """Return a limit of the disk in percent as a ratio; the default if the broker sent no valid one."""
-    percent = metrics.settings.number(setting)
-    return percent / 100 if percent is not None and lowest <= percent <= highest else default
-
-
-def _may_force(metrics: BrokerMetrics) -> bool:
-    """Return whether the broker may delete files before their time; its default if the setting is not known."""
-    sent = metrics.settings.text("clean_file_forcibly_enable")
-    return not metrics.snapshot.pocketmq if sent is None else sent == "true"
-
-
-def _disk_cause(metrics: BrokerMetrics, ratio: float, expired: float, forced: float, full: float) -> str:
-    if _keeps_everything(metrics):
-        return "This broker deletes nothing by itself: when the disk is full, puts are refused."
-    if ratio > full:
-        return f"Above {percent_text(full)} puts are refused (SERVICE_NOT_AVAILABLE)."
-    if ratio <= forced:
-        return f"Above {percent_text(expired)} expired files are deleted at any hour."
-    if _may_force(metrics):
-        return (
-            f"Above {percent_text(forced)} the oldest files of the log are deleted, read or not, above "
-            f"{percent_text(full)} puts are refused."
-        )
-    return (
-        f"Above {percent_text(full)} puts are refused; messages younger than file_reserved_time are not deleted to "
-        "make room, unless clean_file_forcibly_enable is true."
-    )
-
-
-def _disk(metrics: BrokerMetrics) -> Iterator[Finding]:
-    ratios = disk_ratios(metrics)
-    if not ratios:
-        return
-    name, ratio = max(ratios.items(), key=lambda each: each[1])
-    expired = _limit(metrics, "disk_max_used_space_ratio", 10, 95, DISK_CLEAN_RATIO)
-    forced_from = _limit(metrics, "disk_space_clean_forcibly_ratio", 1, 100, DISK_FORCED_RATIO)
-    full_from = _limit(metrics, "disk_space_warning_level_ratio", 1, 100, DISK_FULL_RATIO)
-    if ratio <= min(expired, forced_from):
-        return
-    full = ratio > full_from and not _keeps_everything(metrics)
-    yield Finding(
-        key="disk-full" if full else "disk-filling",
-        area=Area.DISK,
-        severity=Severity.ERROR if full else Severity.WARNING,
-        title=f"the file system of the {name} is {percent_text(ratio)} full",
-        evidence=tuple(f"{each}: {percent_text(share)} used" for each, share in ratios.items()),
-        cause=_disk_cause(metrics, ratio, expired, forced_from, full_from),
-        cure="Free space, or keep fewer messages. Consumers can read meanwhile.",
-        settings=metrics.advice("file_reserved_time", "fewer hours", "messages are deleted earlier"),
-    )

@@ -18,12 +18,13 @@ from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics.health import LOOP_STALLED_NS, Health, Phase
 from pocketmq.broker.metrics.metrics_server import MetricsConfig
-from pocketmq.broker.stats.disk_space import DiskSpace, Space
+from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.common.errors import Cause
 from pocketmq.common.logs import CapturedLog
 from pocketmq.remoting.errors import AddressInUse
+from pocketmq.store.disk.disk_limits import Space
 from pocketmq.store.disk.os_file_system import OsFileSystem
-from pocketmq.store.errors import DiskError
+from pocketmq.store.errors import DiskError, StoreFull
 from tests.broker.conftest import Harness, eventually, store_config
 from tests.broker.metrics.test_telemetry import World
 
@@ -174,14 +175,22 @@ async def test_health_names_its_reasons(app: BrokerApp) -> None:
     assert report["reasons"] == []
     disk = app.observation.disk
     assert disk is not None
-    disk.commit_log = Space(free_bytes=9 << 30, total_bytes=100 << 30)
+    disk.commit_log = Space(free_bytes=9 << 20, total_bytes=100 << 30)
     status, warned = await health(app)
     assert (status, warned) == (200, {**report, "warnings": ["disk_almost_full"], "details": warned["details"]})
     assert list(warned["details"]) == ["disk_almost_full"]
     disk.commit_log = Space(free_bytes=1 << 20, total_bytes=100 << 30)
     status, full = await health(app)
     assert (status, full["reasons"], full["status"]) == (503, ["disk_full"], "failing")
-    assert "1048576 bytes are free, a file of the log takes 8388608" in full["details"]["disk_full"]
+    assert (
+        "nearly full (1 MiB are free): below 2 MiB sends are refused (store.disk_free_bytes_min)"
+        in full["details"]["disk_full"]
+    )
+    disk.commit_log = Space(free_bytes=9 << 20, total_bytes=100 << 30)
+    app.store.components.allocator.failure = StoreFull("create mapped file failed")
+    status, stuck = await health(app)
+    assert (status, stuck["reasons"]) == (503, ["disk_full"]), "the present file of the log was the last"
+    app.store.components.allocator.failure = None
     disk.commit_log = Space()
     app.store.log.fence(DiskError("sync failed", why="EIO"))
     status, fenced = await health(app)

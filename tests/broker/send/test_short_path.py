@@ -384,8 +384,8 @@ async def test_a_topic_that_changes_closes_the_gate(both: Both) -> None:
             peer.app.topics.put(type(config)(topic_name="B", read_queue_nums=4, write_queue_nums=4, perm=perm))
         assert await answer() == code
     served = both.served
-    assert await answer() == 0
-    assert both.served > served
+    while both.served == served:  # until the test's timeout; a busy page cache sends single frames the wide way
+        assert await answer() == 0
 
 
 async def test_what_was_checked_while_queues_are_removed_is_checked_again(both: Both) -> None:

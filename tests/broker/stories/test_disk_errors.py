@@ -235,7 +235,13 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     """
     free = [0.5e12]
     monkeypatch.setattr(OsFileSystem, "free_bytes", lambda self, path: (int(free[0]), int(1e12)))
-    sick = await SickBroker(harness, tmp_path, disk_space_warning_level_ratio=90, delete_when="").start()
+    sick = await SickBroker(
+        harness,
+        tmp_path,
+        disk_space_clean_forcibly_ratio=85,
+        disk_space_warning_level_ratio=90,
+        delete_when="",
+    ).start()
     for number in range(60):
         assert (await sick.put(b"%03d" % number + bytes(4000))).code == 0
     store = sick.app.store
@@ -257,7 +263,8 @@ async def test_a_filling_disk_deletes_nothing_and_says_so(
     report = sick.app.observation.health.report()
     assert (report.status, report.reasons, report.warnings) == ("ok", [], ["disk_almost_full"])
     assert report.details == {
-        "disk_almost_full": f"disk of {store.paths.root} is 87.0 % full: nothing younger than 72 hours "
+        "disk_almost_full": f"the disk of {store.paths.root} is 87 % full (121 GiB are free): nothing younger "
+        "than 72 hours "
         "(store.file_reserved_time) is deleted, and above 90 % sends are refused "
         "(store.disk_space_warning_level_ratio); free space on the disk, shorten store.file_reserved_time, or have the "
         "oldest messages deleted, read or not: store.clean_file_forcibly_enable = true"
@@ -278,9 +285,9 @@ async def test_the_warning_level_refuses_sends(
     sick.app.store.retention.check_disk()
     refused = await sick.put(b"refused")
     assert refusal_of(refused) == (14, "disk_full", "no")
-    assert "93.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in refused.remark
+    assert "93 % full: above 90 % sends are refused (store.disk_space_warning_level_ratio)" in refused.remark
     assert sick.health() == ["disk_full"]
-    assert "93.0 % full" in sick.app.observation.health.report().details["disk_full"]
+    assert "93 % full" in sick.app.observation.health.report().details["disk_full"]
     used[0] = 0.8
     sick.app.store.retention.check_disk()
     assert (await sick.put(b"taken")).code == 0

@@ -13,9 +13,18 @@ from pocketmq.cli.app import RootOptions, build_app
 from pocketmq.cli.daemon import daemon
 from pocketmq.cli.daemon.daemon import Shape
 from pocketmq.cli.daemon.daemon_settings import SETTINGS_OF
-from pocketmq.cli.daemon.plain_arguments import CONFIG, FLAGS, PORT_OPTIONS, SET, SHORT, VARIABLES, plain_start
+from pocketmq.cli.daemon.plain_arguments import (
+    CONFIG,
+    FLAGS,
+    PORT_OPTIONS,
+    PROFILE,
+    SET,
+    SHORT,
+    VARIABLES,
+    plain_start,
+)
 
-Run = tuple[Shape, dict[str, dict[str, object]], str | None, list[str]]
+Run = tuple[Shape, dict[str, dict[str, object]], str | None, list[str], str | None]
 """The arguments of ``run_daemon``."""
 
 
@@ -25,8 +34,10 @@ class Runs:
     def __init__(self) -> None:
         self.calls: list[Run] = []
 
-    def __call__(self, shape: Shape, options: Any, config_file: str | None, flags: Sequence[str]) -> None:
-        self.calls.append((shape, options, config_file, list(flags)))
+    def __call__(
+        self, shape: Shape, options: Any, config_file: str | None, flags: Sequence[str], profile: str | None
+    ) -> None:
+        self.calls.append((shape, options, config_file, list(flags), profile))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +81,8 @@ def options_of(command: str) -> dict[str, Any]:
 def test_typer_has_the_same_options(command: str) -> None:
     """A new option that only one of them knows fails here."""
     options = options_of(command)
-    assert options.keys() == {*SETTINGS_OF[command], CONFIG, SET}
+    stores = {PROFILE} if command != "namesrv" else set()
+    assert options.keys() == {*SETTINGS_OF[command], CONFIG, SET, *stores}
     short = {opt: name for name, option in options.items() for opt in option.opts if not opt.startswith("--")}
     assert short == {opt: name for opt, name in SHORT.items() if name in options}
     assert {name for name, option in options.items() if option.is_flag} == {each for each in FLAGS if each in options}
@@ -87,6 +99,8 @@ WORDS = st.sampled_from(
             "--log-format",
             "--log-level",
             "--accept-loss",
+            "--profile",
+            "small",
             "--data-dir=x",
             "--broker-port=1",
             "--set=a.b=c",
@@ -125,6 +139,7 @@ def test_what_is_plain_starts_the_same_server(runs: Runs, command: str, words: l
     [
         ["standalone"],
         ["standalone", "-d", "x", "--namesrv-port", "0", "--broker-port=0", "--set", "a.b=c", "--set=d.e=f"],
+        ["standalone", "--profile", "small"],
         ["namesrv", "-d", "x", "--host", "h", "--config", "f.toml", "--log-format", "json", "--log-level", "warning"],
         ["broker", "--namesrv", "h:1", "--accept-loss", "-c", "f.toml", "--data-dir", "a", "--data-dir", "b"],
     ],

@@ -78,9 +78,9 @@ def test_a_full_disk_is_the_answer_and_a_later_try_succeeds(tmp_path: Path) -> N
     assert allocator.take(0).base_offset == 0
 
 
-@pytest.mark.parametrize(("free_bytes", "fits"), [(SEGMENT_BYTES * 9 // 8, True), (SEGMENT_BYTES * 9 // 8 - 1, False)])
+@pytest.mark.parametrize(("free_bytes", "fits"), [(SEGMENT_BYTES * 5 // 4, True), (SEGMENT_BYTES * 5 // 4 - 1, False)])
 def test_a_segment_leaves_room_for_the_other_files(tmp_path: Path, free_bytes: int, fits: bool) -> None:
-    """An eighth of its size stays free for queues, index and tables; the refusal names the setting that matters."""
+    """A quarter of its size stays free for queues, index and tables; the refusal names the setting that matters."""
 
     class Small(HookedFileSystem):
         def free_bytes(self, path: str) -> tuple[int, int]:
@@ -93,7 +93,7 @@ def test_a_segment_leaves_room_for_the_other_files(tmp_path: Path, free_bytes: i
     with pytest.raises(StoreFull) as raised:
         allocator.take(0)
     assert raised.value.cause is Cause.DISK_FULL
-    assert f"{free_bytes} bytes are free, a file of the log takes {SEGMENT_BYTES}" in raised.value.why
+    assert "10 KiB are free, a file of the log takes 8 KiB" in raised.value.why
     assert "store.mapped_file_size_commit_log" in raised.value.why
     assert list(tmp_path.iterdir()) == []
 

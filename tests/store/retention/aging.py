@@ -20,6 +20,7 @@ class AgingDisk(HookedFileSystem):
     def __init__(self) -> None:
         super().__init__(self._note)
         self.used = 0.5
+        self.total_bytes = 1_000_000
         self.clock = ManualClock()
         self.changed_ms: dict[str, int] = {}
         self.sick: dict[str, Exception] = {}
@@ -34,15 +35,19 @@ class AgingDisk(HookedFileSystem):
         return self.changed_ms.get(path, self.clock.now_ms())
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        return round((1 - self.used) * 1_000_000), 1_000_000
+        return round((1 - self.used) * self.total_bytes), self.total_bytes
 
 
 class Kept(Stepped):
-    """A store with several durable segments, past its first minute. The disk may force them out."""
+    """A store with several durable segments, past its first minute, with RocketMQ's limits in percent. The disk may
+    force them out.
+    """
 
     def __init__(self, root: Path, segments: int = 5, **changes: object) -> None:
         self.disk = AgingDisk()
         changes = {
+            "disk_max_used_space_ratio": 75,
+            "disk_space_clean_forcibly_ratio": 85,
             "disk_space_warning_level_ratio": 90,
             "clean_file_forcibly_enable": True,
             "delete_when": "",

@@ -73,7 +73,7 @@ def test_above_the_ratio_old_segments_go_at_any_hour(kept: Kept, used: float, le
     kept.disk.used = used
     kept.round()
     assert len(kept.names()) == left
-    assert kept.store.retention.commit_log_ratio == pytest.approx(used)
+    assert kept.store.retention.spaces[0].ratio == pytest.approx(used)
 
 
 @pytest.mark.parametrize("used", [0.80, 0.86, 0.95])
@@ -140,8 +140,8 @@ def test_the_log_warns_of_what_is_at_stake(tmp_path: Path) -> None:
     assert (warning["segments_kept"], warning["groups_behind"]) == (4, ["slow"])
     assert asked == [{(topic, 0): count for topic, count in counts.items()}]
     assert warning["why"] == (
-        "86.0 % full: nothing younger than 72 hours (store.file_reserved_time) is deleted, and above 90 % sends are "
-        "refused (store.disk_space_warning_level_ratio)"
+        "86 % full (137 KiB are free): nothing younger than 72 hours (store.file_reserved_time) is deleted, and above "
+        "90 % sends are refused (store.disk_space_warning_level_ratio)"
     )
     assert "store.clean_file_forcibly_enable = true" in warning["hint"]
     kept.disk.used = 0.5
@@ -166,7 +166,7 @@ def test_expired_messages_are_not_at_stake(tmp_path: Path) -> None:
     kept.round()
     assert kept.warnings()[0]["topics"] == {"T": expected}
     assert kept.names() == [2 * SEGMENT_BYTES, 3 * SEGMENT_BYTES, 4 * SEGMENT_BYTES]
-    assert {(event["reason"], event["level"]) for event in kept.removed()} == {("ratio", "info")}
+    assert {(event["reason"], event["level"]) for event in kept.removed()} == {("tight", "info")}
     kept.disk.used = 0.5
     kept.store.close()
 
@@ -243,7 +243,7 @@ def test_above_the_warning_level_nothing_is_taken(tmp_path: Path) -> None:
     kept.round()
     result = kept.store.append(bodies(b"refused"))
     assert (result.status, result.status.code, result.cause) == (PutStatus.SERVICE_NOT_AVAILABLE, 14, Cause.DISK_FULL)
-    assert "91.0 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in result.error
+    assert "91 % full: above 90 % sends are refused (store.disk_space_warning_level_ratio)" in result.error
     assert result.retry_after_ms == 10_000
     assert kept.bodies() == kept.bodies_put
     assert [event["event"] for event in kept.error_log.events] == ["disk_full", "disk_filling"]
@@ -255,7 +255,7 @@ def test_above_the_warning_level_nothing_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_cannot_be_asked_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flag and files stay; the ratio is then unknown."""
+    """Flag and files stay; the space is then unknown."""
     kept = Kept(tmp_path / "store", clean_file_forcibly_enable=False)
     kept.disk.used = 0.99
     kept.round()
@@ -266,7 +266,7 @@ def test_a_disk_that_cannot_be_asked_changes_nothing(tmp_path: Path, monkeypatch
     monkeypatch.setattr(kept.disk, "free_bytes", fail)
     kept.round()
     assert kept.store.retention.flags.is_disk_full
-    assert kept.store.retention.commit_log_ratio == -1
+    assert not kept.store.retention.spaces[0].is_known
     assert len(kept.names()) == 5
     kept.store.close()
 
@@ -287,7 +287,13 @@ def test_nothing_goes_in_the_first_minute(tmp_path: Path) -> None:
     """The flag is set after a second; files are removed after a minute."""
     kept = Kept(tmp_path / "store")
     kept.store.close()
-    again = Stepped(tmp_path / "store", kept.disk, disk_space_warning_level_ratio=90, clean_file_forcibly_enable=True)
+    again = Stepped(
+        tmp_path / "store",
+        kept.disk,
+        disk_space_clean_forcibly_ratio=85,
+        disk_space_warning_level_ratio=90,
+        clean_file_forcibly_enable=True,
+    )
     kept.disk.clock, kept.disk.used = again.clock, 0.95
     for _ in range(6):
         again.clock.advance_ms(again.store.retention.step())
@@ -499,7 +505,8 @@ def test_settings_are_checked() -> None:
     for changes in (
         {"delete_when": "24"},
         {"delete_when": "4am"},
-        {"disk_max_used_space_ratio": 0},
+        {"disk_max_used_space_ratio": -1},
+        {"disk_free_bytes_min": -1},
         {"disk_space_warning_level_ratio": 101},
         {"file_reserved_time": -1},
         {"clean_resource_interval": 0},
@@ -510,10 +517,11 @@ def test_settings_are_checked() -> None:
 
 def test_the_refusal_says_how_full(kept: Kept) -> None:
     """The text has the ratio and the limit."""
-    kept.store.retention.commit_log_ratio = 0.934
+    kept.disk.used = 0.934
+    kept.store.retention.check_disk()
     error = kept.store.retention.refusal()
     assert isinstance(error, StoreFull)
-    assert "93.4 % full, above 90 % sends are refused (store.disk_space_warning_level_ratio)" in str(error)
+    assert "93.4 % full: above 90 % sends are refused (store.disk_space_warning_level_ratio)" in str(error)
     assert "store.clean_file_forcibly_enable" not in str(error), "it is on already"
 
 
@@ -532,4 +540,83 @@ def test_a_clock_that_is_set_makes_no_message_older(tmp_path: Path, step_ms: int
     kept.old(80 + 240)  # what was stored under a clock set forth stays until the clock has caught up
     kept.round()
     assert len(kept.names()) == 1
+    kept.store.close()
+
+
+class OnSharedDisk(Kept):
+    """A store with the default limits, on a disk with as many free bytes as a test says."""
+
+    def __init__(self, root: Path, **changes: object) -> None:
+        defaults = {
+            "disk_max_used_space_ratio": 0,
+            "disk_space_clean_forcibly_ratio": 0,
+            "disk_space_warning_level_ratio": 0,
+            "clean_file_forcibly_enable": False,
+        }
+        super().__init__(root, 5, **{**defaults, **changes})
+        self.disk.total_bytes = 1000 * SEGMENT_BYTES
+        self.limits = self.store.retention.limits
+
+    def leave(self, free_bytes: int) -> None:
+        """Let others fill the disk, and run a round."""
+        self.disk.used = 1 - free_bytes / self.disk.total_bytes
+        self.round()
+
+    def is_refused(self) -> bool:
+        return self.store.append(bodies(b"x")).cause is Cause.DISK_FULL
+
+
+def test_by_default_free_bytes_count_and_not_percent(tmp_path: Path) -> None:
+    """A disk that is 99 % full has room for ten more files: nothing is removed, refused or logged."""
+    kept = OnSharedDisk(tmp_path / "store")
+    kept.leave(10 * SEGMENT_BYTES)
+    assert (len(kept.names()), kept.is_refused(), kept.warnings()) == (5, False, [])
+    kept.disk.used = 0
+    kept.store.close()
+
+
+@pytest.mark.parametrize("chosen", [0, 3 * SEGMENT_BYTES])
+def test_below_the_bytes_that_stay_free_sends_are_refused(tmp_path: Path, chosen: int) -> None:
+    """Before the disk is full, until there is space again; nothing is removed. By default a quarter of a file."""
+    kept = OnSharedDisk(tmp_path / "store", disk_free_bytes_min=chosen)
+    least = chosen or SEGMENT_BYTES // 4
+    kept.leave(least)
+    assert not kept.is_refused()
+    kept.leave(least - 1)
+    assert kept.is_refused()
+    assert "sends are refused (store.disk_free_bytes_min)" in str(kept.store.retention.refusal())
+    for _ in range(20):
+        kept.round()
+    assert len(kept.names()) == 5
+    kept.leave(least)
+    assert not kept.is_refused()
+    kept.disk.used = 0
+    kept.store.close()
+
+
+@pytest.mark.parametrize(("free_segments", "left"), [(2.25, 5), (2.24, 1)])
+def test_expired_segments_go_at_any_hour_when_two_files_have_no_room(
+    tmp_path: Path, free_segments: float, left: int
+) -> None:
+    """They are removed before sends have to be refused."""
+    kept = OnSharedDisk(tmp_path / "store")
+    kept.old()
+    kept.leave(int(free_segments * SEGMENT_BYTES))
+    assert len(kept.names()) == left
+    kept.disk.used = 0
+    kept.store.close()
+
+
+@pytest.mark.parametrize("may_force", [True, False])
+@pytest.mark.parametrize(("free_segments", "short"), [(1.25, False), (1.24, True)])
+def test_young_segments_go_only_by_force_and_when_the_next_file_has_no_room(
+    tmp_path: Path, may_force: bool, free_segments: float, short: bool
+) -> None:
+    """Forced removals are errors with their topics; without permission the log warns."""
+    kept = OnSharedDisk(tmp_path / "store", clean_file_forcibly_enable=may_force)
+    kept.leave(int(free_segments * SEGMENT_BYTES))
+    assert len(kept.names()) == (1 if may_force and short else 5)
+    assert {(event["level"], tuple(event["topics"])) for event in kept.removed()} <= {("error", ("T",))}
+    assert len(kept.warnings()) == (1 if short and not may_force else 0)
+    kept.disk.used = 0
     kept.store.close()

@@ -229,9 +229,10 @@ def test_the_estimate_for_many_in_flight_is_bounded_by_the_sequential_rate() -> 
         ({"sync_dirty": Times(9, 5.1, 8.0, 9.0)}, "write-buffer pool", Severity.NOTE, "may help"),
         ({"append_written": Times(9, 0.1, 1.0, 1.0)}, "append_mode", Severity.NOTE, "mapped is 5.0 times quicker"),
         ({"append_mapped": Times(9, 0.21, 1.0, 1.0)}, "append_mode", Severity.NOTE, "written is 10.0 times quicker"),
-        ({"free_bytes": 24 << 30}, "space", Severity.WARNING, "expired files"),
-        ({"free_bytes": 14 << 30}, "space", Severity.WARNING, "whatever their age"),
-        ({"free_bytes": 9 << 30}, "space", Severity.ERROR, "refuses puts"),
+        ({"free_bytes": 24 << 30}, "space", Severity.NOTE, "are free"),
+        ({"free_bytes": 9 << 30}, "space", Severity.NOTE, "RocketMQ would refuse puts"),
+        ({"free_bytes": 1 << 30}, "space", Severity.WARNING, "a new store takes smaller files"),
+        ({"free_bytes": 19 << 20}, "space", Severity.ERROR, "A store does not begin with less than 20 MiB"),
         ({"read_random": Times(9, 0.001, 0.1, 0.1)}, "reads", Severity.NOTE, "no data on the disk"),
     ],
 )

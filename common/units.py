@@ -1,0 +1,26 @@
+"""Numbers as people read them.
+
+Lives here: ``bytes_text``.
+"""
+
+import math
+from typing import Final
+
+NO_DATA: Final = "no data"
+"""Stands for a number that is not known."""
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def bytes_text(value: float) -> str:
+    """Return a size in binary units.
+
+    >>> bytes_text(512), bytes_text(1536), bytes_text(268435456)
+    ('512 B', '1.5 KiB', '256 MiB')
+    """
+    if not math.isfinite(value):
+        return NO_DATA
+    size, step = float(value), 0
+    while abs(size) >= 1024 and step < len(_SIZES) - 1:
+        size, step = size / 1024, step + 1
+    text = f"{size:.1f}".removesuffix(".0") if abs(size) < 100 and step else f"{size:,.0f}"
+    return f"{text} {_SIZES[step]}"
