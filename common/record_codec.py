@@ -53,6 +53,8 @@ _I64 = struct.Struct(">q")
 _I32 = struct.Struct(">i")
 _U16 = struct.Struct(">H")
 # A client fills in sizes, magic, CRC, queue, flag, sysFlag, born time, body length; the broker patches the rest.
+_RECEIVED_V4 = struct.Struct(">3Ii4xq8xi8x8x8x8x4x8xi")
+"""Size, magic, CRC, queue id, queue offset, sysFlag and body length of a record whose hosts are both IPv4."""
 _CLIENT_V4 = struct.Struct(">3I2i16xiq36xI")
 _CLIENT_V6 = struct.Struct(">3I2i16xiq60xI")
 
@@ -291,6 +293,22 @@ def decode_record(buffer: Buffer, at: int = 0, *, check_crc: bool = True) -> Rec
 
 def received_message(record: bytes, broker_name: str, *, check_crc: bool = False) -> ReceivedMessage:
     """Return the message in ``record``, which is exactly one record. Raises ``CorruptRecord``."""
+    total = len(record)
+    if total >= RECORD_BYTES_MIN:  # the usual record, at once; every other one, and what is wrong, below
+        size, magic, crc, queue_id, queue_offset, sys_flag, body_length = _RECEIVED_V4.unpack_from(record)
+        topic_at = BODY_AT + body_length + 1
+        if (
+            size == total
+            and magic == MAGIC_V1
+            and not (sys_flag & HOSTS_V6_MASK or check_crc)
+            and BODY_AT < topic_at <= total - 2
+        ):
+            topic_end = topic_at + record[topic_at - 1]
+            if topic_end <= min(topic_at + TOPIC_BYTES_V1_MAX, total - 2) and (
+                record[topic_end] << 8 | record[topic_end + 1] == total - topic_end - 2 <= PROPERTIES_BYTES_MAX
+            ):
+                topic = record[topic_at:topic_end].decode("utf-8", "replace")
+                return ReceivedMessage(record, broker_name, topic, queue_id, queue_offset, BODY_AT, topic_end + 2)
     spans = record_spans(record)
     if spans.size != len(record):
         raise _corrupt(0, f"size {spans.size} in {len(record)} bytes")

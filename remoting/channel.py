@@ -267,6 +267,10 @@ class ClientChannel(asyncio.BufferedProtocol):
         """
         if self._decoder.in_place is None:
             self._decoder.in_place = ShortAnswers(self._pending.entries, self._callback_failed).take
+        self.write_request(opaque, entry, frame)
+
+    def write_request(self, opaque: int, entry: Waiting, frame: bytes) -> None:
+        """Write the whole ``frame`` of any request at once, as ``request_now``; its answer is decoded as usual."""
         self._pending.add(opaque, entry)
         assert self._output is not None
         self._output.write_now(frame)

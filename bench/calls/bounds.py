@@ -42,7 +42,7 @@ BOUNDS: Final = (
     Bound("connections", BROKER, 21, LOOP),
     Bound("connections", CLIENT, 62),
     Bound("push", BROKER, 245),
-    Bound("push", CONSUMER, 217),
+    Bound("push", CONSUMER, 106),
     Bound("json", BROKER, 100),
     Bound("binary", BROKER, 110),
 )

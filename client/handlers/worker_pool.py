@@ -168,7 +168,7 @@ class WorkerPool(Workers):
 
     def put(self, queue: PoolQueue, messages: Sequence[ReceivedMessage]) -> None:
         """Take messages; bounded by the limits of the process queue."""
-        if queue.closing or self._stopping:
+        if queue.quiet is not None or self._stopping:  # it closes
             return
         queue.messages.extend(messages)
         if not queue.is_ready:
@@ -260,32 +260,32 @@ class WorkerPool(Workers):
                 queue.workers += 1
                 self._free -= 1
                 self._workers[own] = queue
-                if self._idle and self._ready:
+                if self._idle and (len(queue.messages) > 1 or len(self._ready) > 1):
                     self._wake_one()  # it runs when this one first waits, or has had its turn
                 running.process_queue = queue.process_queue
                 running.since_ns = self._now_ns()
                 try:
-                    await self._turn(running, queue)
+                    await self._turn(running, queue, own)
                 finally:
                     running.idle()
-                    self._hung.discard(own)
+                    if self._hung:
+                        self._hung.discard(own)
                     self._workers[own] = None
                     self._free += 1
                     queue.workers -= 1
                     if queue.quiet is not None:
                         queue.check_quiet()
-                await asyncio.sleep(0)
+                if queue.messages or len(self._ready) > 1:  # else the wait for the next message lets the loop turn
+                    await asyncio.sleep(0)
         finally:
             self._free -= 1
             self._workers.pop(own, None)
             self._watch.remove(running)
 
-    async def _turn_async(self, running: RunningCall, queue: PoolQueue) -> None:
+    async def _turn_async(self, running: RunningCall, queue: PoolQueue, own: "asyncio.Task[Any]") -> None:
         """Call an ``async def`` handler: the hot path."""
         messages, process_queue = queue.messages, queue.process_queue
         handler, finished, now_ns = self.call.handler, process_queue.finished, self._now_ns
-        own = asyncio.current_task()
-        assert own is not None
         started_ns = running.since_ns
         done = 0
         try:
@@ -317,7 +317,7 @@ class WorkerPool(Workers):
             return False
         return True
 
-    async def _turn_batches(self, running: RunningCall, queue: PoolQueue) -> None:
+    async def _turn_batches(self, running: RunningCall, queue: PoolQueue, own: "asyncio.Task[Any]") -> None:
         messages, batch_max = queue.messages, self.call.batch_max
         for _ in range(TURN_CALLS):
             if not messages:
@@ -356,11 +356,9 @@ class WorkerPool(Workers):
 
     # -- plain functions ---------------------------------------------------------------------------------------
 
-    async def _turn_threads(self, running: RunningCall, queue: PoolQueue) -> None:
+    async def _turn_threads(self, running: RunningCall, queue: PoolQueue, own: "asyncio.Task[Any]") -> None:
         """Let a thread call a plain handler up to 32 times; any result but None returns to the loop at once."""
         loop = asyncio.get_running_loop()
-        own = asyncio.current_task()
-        assert own is not None
         started_ns = running.since_ns
         try:
             while queue.messages:

@@ -15,11 +15,13 @@ from pocketmq.client.connection.route import MASTER_ID
 from pocketmq.client.errors import ClientError, answer_error
 from pocketmq.client.pull.broker_connections import ReadConnections
 from pocketmq.client.pull.offsets import ConsumeFromWhere
+from pocketmq.client.pull.short_pull import Following, PullFrame, ShortPull, Taken
 from pocketmq.client.pull.subscription import ALL, Subscription
 from pocketmq.common.errors import Cause
 from pocketmq.common.sql_filter import TAG_TYPE
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import MSGPACK
 from pocketmq.remoting.protocol.offset import (
     QueryConsumerOffsetRequestHeader,
     SearchOffsetRequestHeader,
@@ -140,6 +142,28 @@ class PullWire:
         parts = await asyncio.gather(*map(pull_from, by_id))
         return [result for part in parts for result in part]
 
+    async def pull_short(self, queue: MessageQueue, frame: PullFrame, following: Following, take: Taken) -> None:
+        """Pull one queue from its master again and again, as ``ShortPull`` does, until ``pull`` has to. Returns at once
+        where that is not possible. Raises the errors of the connection, and ``CorruptRecord``.
+        """
+        connection = self._instance.open_connection(queue.broker_name)
+        if connection is None or not connection.is_native or connection.channel.serialize_type != MSGPACK:
+            return
+        if self._suggested and queue in self._suggested:
+            return
+        timeout_ms = self._timeout_ms + frame.suspend_ms + ANSWER_EXTRA_MS
+
+        async def ask(broker_id: int, connection: BrokerConnection) -> None:
+            if broker_id == MASTER_ID and connection.is_native and connection.channel.serialize_type == MSGPACK:
+                await ShortPull(connection, frame, self._instance.clock.monotonic_ns, timeout_ms, following, take).run()
+
+        await self.connections.ask(queue.broker_name, ask)
+
+    def frame(self, queue: MessageQueue, subscription: Subscription | None, suspend_ms: int) -> PullFrame:
+        """Return the frame of the pulls of one queue, for ``pull_short``."""
+        expression, kind = (ALL, TAG_TYPE) if subscription is None else _filter_of(subscription)
+        return PullFrame(self._group, queue, expression, kind, PULL_BYTES_DEFAULT, suspend_ms)
+
     def _note_suggestions(self, results: Sequence[PullResult]) -> None:
         for result in results:
             for queue in result.queues:
@@ -175,14 +199,15 @@ class PullWire:
         max_bytes: int,
         suspend_ms: int,
     ) -> PullResult:
+        expression, kind = (ALL, TAG_TYPE) if subscription is None else _filter_of(subscription)
         header = NativePullRequestHeader(
             consumer_group=self._group,
             queues=[(queue.topic, queue.queue_id, offset) for queue, offset in positions],
             max_bytes=min(max_bytes, PULL_BYTES_MAX),
             max_messages=min(max_messages, PULL_MESSAGES_MAX),
             suspend_timeout_millis=suspend_ms,
-            expression=subscription.expression if subscription is not None else ALL,
-            expression_type=subscription.expression_type if subscription is not None else TAG_TYPE,
+            expression=expression,
+            expression_type=kind,
         )
         response = await connection.channel.request(
             RequestCode.NATIVE_PULL, header, timeout_ms=self._timeout_ms + suspend_ms + ANSWER_EXTRA_MS
@@ -368,6 +393,10 @@ def _not_back(result: PullResult, positions: Sequence[tuple[MessageQueue, int]])
         for each in result.queues
     ]
     return PullResult(result.broker_name, queues, result.body, result.sizes, result.suggested_id)
+
+
+def _filter_of(subscription: Subscription) -> tuple[str, str]:
+    return subscription.expression, subscription.expression_type
 
 
 def _checked(response: Response, what: str, connection: BrokerConnection) -> Response:

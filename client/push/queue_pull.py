@@ -6,6 +6,7 @@ Lives here: ``QueuePull``, the loop of one queue with RocketMQ's pauses (docs/ro
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.errors import BrokerAnswerError
@@ -18,6 +19,9 @@ from pocketmq.client.push.send_back import show_origin
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.topics import is_retry_topic
 from pocketmq.remoting.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from pocketmq.common.message import ReceivedMessage
 
 SUSPEND_MS = 15_000
 """How long the broker may hold a pull (DefaultMQPushConsumerImpl.java BROKER_SUSPEND_MAX_TIME_MILLIS)."""
@@ -57,7 +61,7 @@ class QueuePull:
         self.mode = mode
         self.runner = runner
         self.leaving = False
-        self.last_pull_ms = 0
+        self._last_pull_ns = 0
         self._wire = wire
         self._subscription = None if subscription.is_all else subscription
         self._filter = subscription
@@ -68,6 +72,15 @@ class QueuePull:
         self._full_times = 0
         self._room = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._frame = wire.frame(self.process_queue.queue, self._subscription, SUSPEND_MS)
+
+    @property
+    def last_pull_ms(self) -> int:
+        """When the queue was last pulled, in ms since 1970; 0: never."""
+        clock = self._instance.clock
+        if not self._last_pull_ns:
+            return 0
+        return clock.now_ms() - (clock.monotonic_ns() - self._last_pull_ns) // 1_000_000
 
     def start(self) -> None:
         """Begin."""
@@ -88,6 +101,8 @@ class QueuePull:
         while True:
             self._room.clear()
             try:
+                if not self._settings.interval_ms and self._following() is not None:
+                    await self._wire.pull_short(self.process_queue.queue, self._frame, self._following, self._take)
                 pause_ms = await self._pull_once()
             except PocketMQError as error:
                 pause_ms = self._failed(error)
@@ -129,6 +144,17 @@ class QueuePull:
             return FULL_PAUSE_MS
         return self.runner.pull_pause_ms()
 
+    def _following(self) -> tuple[int, int] | None:
+        """Return offset and largest number of messages of the next pull, if it may leave now."""
+        process_queue = self.process_queue
+        if self._settings.paused() or process_queue.full() or self.runner.pull_pause_ms():
+            return None
+        return process_queue.next_pull_offset, self._messages_max()
+
+    def _messages_max(self) -> int:
+        most = self._settings.batch_size
+        return most if most <= PULL_MESSAGES_MIN else min(most, max(PULL_MESSAGES_MIN, self.process_queue.room))
+
     async def _pull_once(self) -> int:
         """Pull once; return the ms to pause."""
         wait_ms = self._wait_ms()
@@ -136,13 +162,12 @@ class QueuePull:
             return wait_ms
         process_queue, clock = self.process_queue, self._instance.clock
         queue, offset = process_queue.queue, process_queue.next_pull_offset
-        started_ns = clock.monotonic_ns()
-        self.last_pull_ms = clock.now_ms()
+        self._last_pull_ns = started_ns = clock.monotonic_ns()
         results = await self._wire.pull(
             queue.broker_name,
             [(queue, offset)],
             self._subscription,
-            max_messages=min(self._settings.batch_size, max(PULL_MESSAGES_MIN, process_queue.room)),
+            max_messages=self._messages_max(),
             suspend_ms=SUSPEND_MS,
         )
         from pocketmq.common.record_columns import received_messages  # NumPy: not at import
@@ -158,16 +183,24 @@ class QueuePull:
                 return ERROR_PAUSE_MS
             process_queue.moved(answer.next_offset)
             return 0
+        handed_over = self._take(messages, max(answer.next_offset, offset), started_ns)
+        return self._settings.interval_ms if handed_over else 0
+
+    def _take(self, messages: "list[ReceivedMessage]", next_offset: int, started_ns: int) -> bool:
+        """Hand over the messages of a pull that the filter wants; return whether there are any.
+
+        ``next_offset``: where the next pull begins; ``started_ns``: when this one was sent.
+        """
+        self._last_pull_ns = now_ns = self._instance.clock.monotonic_ns()  # the next pull follows at once
         tags = self._filter.tags
         wanted = [message for message in messages if message.tags in tags] if tags else messages
         if self._is_retry:
             show_origin(wanted)
-        process_queue.pulled(wanted, max(answer.next_offset, offset))
-        if not wanted:
-            return 0
-        counts = self._counts
-        counts.pulls += 1
-        counts.pulled += len(wanted)
-        counts.pull_ns += clock.monotonic_ns() - started_ns
-        self.runner.put(wanted)
-        return self._settings.interval_ms
+        self.process_queue.pulled(wanted, next_offset)
+        if wanted:
+            counts = self._counts
+            counts.pulls += 1
+            counts.pulled += len(wanted)
+            counts.pull_ns += now_ns - started_ns
+            self.runner.put(wanted)
+        return bool(wanted)

@@ -56,7 +56,7 @@ CLOCKS: Final = [
         " SlowRequests._note_alike SlowRequests.read_slowly; broker/metrics/telemetry.py Telemetry.step;"
         " broker/flow_control/refusal_stats.py RefusalStats.note; remoting/refused_requests.py RefusedRequests.note;"
         " store/ha/service.py HaService.status; client/push/consumer_status.py ConsumerStatus.__init__;"
-        " client/push/queue_pull.py QueuePull._pull_once; client/durable/metrics.py RetryState.oldest_ms;"
+        " client/push/queue_pull.py QueuePull.last_pull_ms; client/durable/metrics.py RetryState.oldest_ms;"
         " client/durable/retry.py DurableRetry.now_ms",
         "show wrong ages, lags and times",
         "they are only shown; a rate without a positive span is 0, an age below 0 is 0",

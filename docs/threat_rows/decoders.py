@@ -117,6 +117,13 @@ DECODERS: Final = [
         " tests/broker/stories/test_replies.py::test_replies_that_are_none_are_refused",
     ),
     Row(
+        "client/pull/short_pull.py",
+        "a broker whose answers to pulls have sizes, counts or offsets that do not fit",
+        "what is not plainly good ends the run, and the usual way pulls again; the next offset never goes back",
+        "tests/client/pull/test_short_pull.py::test_any_other_answer_ends_the_run"
+        " tests/client/pull/test_short_pull.py::test_errors_end_the_run_as_errors",
+    ),
+    Row(
         "common/body_codec.py",
         "bombs: a small body that unpacks to gigabytes, a window of 2 GiB",
         "a limit in bytes for what comes out, a limit of the window, cut bodies are errors",

@@ -129,7 +129,7 @@ TASKS: Final = [
         f"{_GOES_ON} tests/attack/test_answers.py::test_a_client_outlives_absurd_answers",
     ),
     Row(
-        "remoting/channel.py ClientChannel._expire ClientChannel.close ClientChannel.hello ClientChannel.request_now"
+        "remoting/channel.py ClientChannel._expire ClientChannel.close ClientChannel.hello ClientChannel.write_request"
         " ClientChannel.request_nowait; remoting/channel_pool.py ChannelPool.get",
         "a broker that takes requests and answers none",
         "each request has a time; three timeouts and 5 s without a frame end the connection; connects back off; callers"

@@ -119,6 +119,33 @@ def test_garbage_is_refused(garbage: bytes, with_magic: bool) -> None:
         decode_record(garbage)
 
 
+@given(TOPIC, st.binary(max_size=60), FIELDS, st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=3))
+def test_a_received_message_is_read_as_its_spans_say(
+    topic: str, body: bytes, fields: dict[str, Any], changes: list[tuple[int, int]]
+) -> None:
+    """The usual record is read at once; with any bytes changed the result, or the refusal, is the same."""
+    record = bytearray(encode_record(topic, body, **fields))
+    for at, value in changes:
+        record[at % len(record)] = value
+    data = bytes(record)
+    try:
+        spans = record_spans(data)
+    except CorruptRecord:
+        with pytest.raises(CorruptRecord):
+            received_message(data, "b")
+        return
+    if spans.size != len(data):
+        with pytest.raises(CorruptRecord):
+            received_message(data, "b")
+        return
+    message = received_message(data, "b")
+    topic_bytes = data[spans.topic_start : spans.topic_start + spans.topic_length]
+    assert message.topic == topic_bytes.decode("utf-8", "replace")
+    assert (message._body_at, message._properties_at) == (spans.body_start, spans.property_start)
+    assert message.queue_id == int.from_bytes(data[12:16], "big", signed=True)
+    assert message.queue_offset == int.from_bytes(data[20:28], "big", signed=True)
+
+
 def test_a_body_without_its_crc_is_refused() -> None:
     """Unless the caller skips the check."""
     data = bytearray(encode_record("T", b"body", queue_id=0, born_host=bytes(8), store_host=bytes(8)))

@@ -56,6 +56,7 @@ async def started(
         await until(lambda: consumer.assigned)
         await producer.send(Message(topic, b"new"))
         await until(lambda: b"new" in got)
+        await until(lambda: any(event["event"] == "queues_assigned" for event in log.events))
     return got, log
 
 

@@ -189,6 +189,12 @@ async def test_a_queue_that_lost_what_is_in_hand_begins_anew(bench: Bench) -> No
     process_queue = runner.process_queue
 
     class Wire:
+        def frame(self, *_: Any) -> None:
+            """Not needed: no short pull is possible."""
+
+        async def pull_short(self, *_: Any) -> None:
+            """Leave it to ``pull``."""
+
         async def pull(self, broker_name: str, positions: Any, *_: Any, **__: Any) -> list[PullResult]:
             (queue, offset), code = positions[0], int(ResponseCode.PULL_OFFSET_MOVED)
             assert offset == 10

@@ -172,7 +172,7 @@ async def test_a_paused_consumer_pulls_nothing(
         pulls = [pull for queue, pull in consumer._pulls.items() if queue.topic == topic]
         for pull in pulls:  # the pulls that the broker holds now would end with the next message
             await pull.stop()
-            pull.last_pull_ms = 0
+            pull._last_pull_ns = 0
             pull.start()
         await producer.send(Message(topic, b"2"))
         for pull in pulls:
