@@ -135,6 +135,7 @@ STARTING: Final = Text("the broker is starting", 14)
 SHUTTING_DOWN: Final = Text("the broker is shutting down", 14)
 MASTER_REPLACED: Final = Text("service not available now: this master of %s was replaced", 14)
 HANDED_OVER: Final = Text("service not available now: %s is being handed over to another master", 14)
+READS_WAIT: Final = Text("service not available now: %s serves no reads until its last messages are confirmed", 14)
 TIMER_CONGESTED: Final = Text("timer message is under flow control, max num limit is %d for one second", 1)
 HALF_TABLE_FULL: Final = Text(
     "transaction message is under flow control, %d half messages wait for a decision, limit %d", 2
@@ -341,6 +342,7 @@ _ROWS: Final = (
         texts=(
             REJECT_REQUEST,
             HANDED_OVER,
+            READS_WAIT,
             Text("Transaction message is not ended on a slave broker", 11),
         ),
         retry_after=ELSEWHERE,

@@ -53,6 +53,8 @@ class Dispatcher:
         self.on_shown: list[Callable[..., None]] = []
         self.on_dispatched: list[OnDispatched] = []
         self.dispatched_offset = 0
+        self.limit: Callable[[], int] | None = None
+        """Returns the end of what may be shown (of a synchronous master, ``ha.shown``); None: all that is committed."""
         self.passes = 0
         self._queues = queues
         self._log_source = log_source
@@ -91,7 +93,7 @@ class Dispatcher:
         Returns False when the dispatcher is behind or at work, or a queue cannot take its entry: the records must then
         be fed. Never waits, does no I/O.
         """
-        if self.dispatched_offset != start or not self._pass_lock.acquire(False):
+        if self.dispatched_offset != start or self.limit is not None or not self._pass_lock.acquire(False):
             return False
         try:
             if self.dispatched_offset != start or self._log_source.committed_offset < end:
@@ -122,14 +124,20 @@ class Dispatcher:
 
     def committed(self) -> None:
         """Announce that the log's committed offset has moved."""
-        if self._worker is not None:
+        if self._worker is not None and (self.limit is None or self.due_offset > self.dispatched_offset):
             self._worker.wake()
 
     def nudge(self) -> None:
         """Wake the worker if something committed is not dispatched: the thread that was to call ``dispatch_here`` may
         be stuck."""
-        if self.dispatched_offset < self._log_source.committed_offset:
+        if self.dispatched_offset < self.due_offset:
             self.committed()
+
+    @property
+    def due_offset(self) -> int:
+        """The end of what may be shown now."""
+        committed, limit = self._log_source.committed_offset, self.limit
+        return committed if limit is None else min(committed, limit())
 
     def dispatch_here(self) -> None:
         """Dispatch in the calling thread instead of waking the worker, unless that is at work already.
@@ -144,7 +152,7 @@ class Dispatcher:
                 more = True  # the worker will meet the error again, log it and schedule the next attempt
             finally:
                 self._pass_lock.release()
-            if not more and min(self.feed_queue.known_end, self._log_source.committed_offset) <= self.dispatched_offset:
+            if not more and min(self.feed_queue.known_end, self.due_offset) <= self.dispatched_offset:
                 return
         self.committed()
 
@@ -223,8 +231,7 @@ class Dispatcher:
 
     def _pass(self) -> bool:
         """Dispatch up to ``PASS_RECORDS_MAX`` records; return whether there may be more."""
-        limit = self._log_source.committed_offset
-        groups, end = self.feed_queue.take(self.dispatched_offset, limit, PASS_RECORDS_MAX)
+        groups, end = self.feed_queue.take(self.dispatched_offset, self.due_offset, PASS_RECORDS_MAX)
         if groups:
             updates = self._queues.put_groups(groups)
             self.dispatched_offset = end

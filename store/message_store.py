@@ -97,6 +97,8 @@ class MessageStore:
         self._is_slave = config.broker_role == "SLAVE"
         self.replicas: Replicas | None = None
         """Set by a master's HA service while it runs."""
+        self.reads_wait = False
+        """Whether queues may hold what a promotion would cut: consumers must not read yet."""
         self._tell_reads_from_ns = 0
         self._earliest = -1, -1  # offset and store time of the log's first message
         self._is_open = False
@@ -213,7 +215,7 @@ class MessageStore:
         write_damage(self.file_system, self.paths, damaged)
 
     def show_all(self) -> None:
-        """Make everything appended before the call visible to consumers.
+        """Make everything appended before the call visible to consumers, as far as they may see it.
 
         Commits and dispatches in this thread, and waits for a pass under way, but for no append: the disk may have
         stalled in it. Not for the event loop.
@@ -223,7 +225,8 @@ class MessageStore:
                 self.log.commit()
             except StoreError:
                 pass  # logged already; committed records are shown
-        dispatcher, end = self.dispatcher, self.log.committed_offset
+        dispatcher = self.dispatcher
+        end = dispatcher.due_offset
         for _ in range(SHOW_PASSES_MAX):
             if dispatcher.dispatched_offset < end:
                 dispatcher.dispatch_here()

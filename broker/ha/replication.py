@@ -163,6 +163,8 @@ class Replication:
             return
         if self.node.fenced_by is not None:
             fenced_by = self.node.fenced_by
+            is_synchronous = self.role.store_config.broker_role == "SYNC_MASTER"
+            self._store.reads_wait = is_synchronous and self._store.committed_offset > self._state.confirmed_offset
             self._log.error(
                 "starts_fenced",
                 epoch=fenced_by.epoch,
@@ -209,7 +211,7 @@ class Replication:
         try:
             service.on_fenced = self.node.was_fenced
             if config.name_servers():
-                service.members.claim = self._members_claim.claim
+                service.members.claim = service.shown.claim = self._members_claim.claim
                 service.members.admit = self._members_claim.admit
             service.start()
         except BaseException:

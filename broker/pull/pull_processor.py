@@ -17,10 +17,12 @@ from pocketmq.broker.pull.pull_service import PullService, Resumed
 from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
 from pocketmq.broker.request.budget import Budgets
 from pocketmq.broker.request.executor import OneByOne
-from pocketmq.broker.request.request_task import Drain, Refusal, Task, encode_answer
+from pocketmq.broker.request.request_task import Drain, Refusal, Task, encode_answer, refused
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.topic.queue_checks import CommitOffsetIllegal, check_commit
+from pocketmq.common import refusals
 from pocketmq.common.clock import Clock
+from pocketmq.common.errors import Cause
 from pocketmq.common.events import EventLog
 from pocketmq.common.sql_filter import SQL92_TYPE
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -29,6 +31,7 @@ from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import GetResult, MessageStore
 
 LOG_COMMITS_EVERY_NS = 10_000_000_000
+READS_WAIT_MS = 200
 
 
 @dataclass(slots=True, eq=False)
@@ -57,6 +60,9 @@ class PullProcessor(OneByOne):
         """Answer, refuse or hold one pull."""
         if task.connection.closed or task.request.oneway:
             drain.finish(task)
+        elif self.store.reads_wait:
+            name = self.config.broker_name
+            drain.refuse(task, refused(Cause.NOT_MASTER, refusals.READS_WAIT, name, retry_after_ms=READS_WAIT_MS))
         elif self.lane is not None and task.request.header.expression_type == SQL92_TYPE:  # type: ignore[union-attr]
             drain.release(task)
             self.lane.take(task)

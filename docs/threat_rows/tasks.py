@@ -99,7 +99,8 @@ TASKS: Final = [
     ),
     Row(
         "store/ha/service.py HaService.start; store/ha/connection.py SlaveConnection.start SlaveConnection._begin;"
-        " store/ha/slave.py HaSlave.start; store/ha/group_transfer.py GroupTransfer.start",
+        " store/ha/slave.py HaSlave.start; store/ha/group_transfer.py GroupTransfer.start;"
+        " store/ha/shown.py Shown.start",
         "connections at the replication port that say nothing, or end in the middle of a frame",
         "40 connections, of which the oldest without a HELLO makes room; a handshake of 5 s, two threads each that end"
         " with it",

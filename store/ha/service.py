@@ -22,6 +22,7 @@ from pocketmq.store.ha.epochs import Epoch, EpochTable
 from pocketmq.store.ha.group_transfer import GroupTransfer
 from pocketmq.store.ha.handshake import MasterView, answer_hello
 from pocketmq.store.ha.members import COUNT_WITHIN_BYTES, Members
+from pocketmq.store.ha.shown import Shown
 from pocketmq.store.ha.state import FencedBy
 from pocketmq.store.ha.status import HaStatus
 from pocketmq.store.ha.transport import Listener, Transport, host_of, listen
@@ -95,6 +96,7 @@ class HaService:
         self.transfer = self.transfer_class(
             self._clock, config.slave_timeout, lambda: self._confirmed_now, self.is_slave_ok, self._log
         )
+        self.shown = Shown(self, self._store, self._clock, self._log, config.slave_timeout)
 
     # ---- life
 
@@ -121,6 +123,8 @@ class HaService:
             # Messages from before this store was replicated: without an epoch for them, a slave that has copied only
             # some would share no epoch with the master and be refused.
             self._state.set_epochs(EpochTable([Epoch(1, self._state.new_owner(), 0)]))
+        last = self._state.epochs.last
+        was_promoted = last is not None and not self._state.is_own(last.owner)
         if self.is_synchronous:
             rule, count_max = self.members.rule, self.members.count_max
             if self._state.needs_new_members(rule, count_max):
@@ -140,6 +144,8 @@ class HaService:
         self.transfer.start(self._environment.runner)
         self._store.replicas = self
         self._store.gate.changed()
+        if self.is_synchronous:
+            self.shown.start(self._environment.runner, was_promoted=was_promoted)
         self._worker = self._environment.runner.start("ha-service", self.step)
         return self._epoch
 
@@ -166,6 +172,19 @@ class HaService:
             self._recount()
         self._reap()
         self.transfer.stop()
+        self.shown.stop()
+
+    # ---- called by ``Shown`` (Leader)
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether as many counted slaves are connected as a send waits for."""
+        return len(self._counted) >= self._slaves_needed
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch of this run."""
+        return self._epoch
 
     # ---- called by the store (Replicas)
 
@@ -445,6 +464,8 @@ class HaService:
             confirmed = self._confirmed_now
         if len(self.transfer.waiters):
             self.transfer.release(confirmed)
+        if self.is_synchronous:
+            self.shown.moved()
 
     def _recount(self) -> None:
         """Compute the offset that enough connected slaves have. Under the lock."""
@@ -489,6 +510,8 @@ class HaService:
             self._serve(tuple(other for other in self._streams if other is not connection))
             self._counted = tuple(other for other in self._counted if other is not connection)
             self._recount()
+        if self.is_synchronous and not self.is_fenced:
+            self.shown.moved()
 
     # ---- fencing
 
@@ -527,6 +550,8 @@ class HaService:
             confirmed_offset=self.confirmed_offset,
             hint="another node leads now; make this one its slave with: pocketmq ha demote",
         )
+        if self.is_synchronous:
+            self.shown.fenced()
         for connection in streams:
             connection.fail("this master was replaced")
         if self.on_fenced is not None:

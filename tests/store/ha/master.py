@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.ha.environment import HaEnvironment
@@ -16,11 +17,12 @@ HEARTBEAT_MS = 5000
 class Master(Stepped):
     """Its workers step when ``settle`` is called; events of the service are in ``ha_events``."""
 
-    def __init__(self, root: Path, *, seed: int = 1, **changes: object) -> None:
+    def __init__(self, root: Path, *, seed: int = 1, claim: Any = None, **changes: object) -> None:
         super().__init__(root, None, **({"broker_role": "SYNC_MASTER"} | changes))
         self.state = HaState(self.store.file_system, self.store.paths, self.clock, random.Random(seed).randbytes)
         self.state.load()
         self.ha = HaService(HaEnvironment(self.store, self.state, "C", "b", self.clock, self.runner, self.log))
+        self.ha.shown.claim = claim
         self.listener = MemoryListener()
         self.ha.open_port("", 0, lambda address, port: self.listener)
         self.epoch = self.ha.start()
