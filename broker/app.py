@@ -28,6 +28,7 @@ from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.ha.ha_roles import RoleOfRun
+from pocketmq.broker.ha.newer_master import fence_if_replaced
 from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.replication import Replication, load_role
 from pocketmq.broker.lock.lock_manager import LockManager
@@ -54,6 +55,7 @@ from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
+from pocketmq.store.ha.opening import needs_recovery
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
@@ -292,10 +294,13 @@ class BrokerApp:
         self.refusals.watch(
             Cause.CONNECTION_LIMIT.value, 0, "too many connections: closed at once", lambda: server.refused_count
         )
+        off_loop = partial(run_off_loop, self._runner, mailbox)
         try:
             await self._open_vip_channel(server)
             observation.bind(required=self._metrics_required)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
+            if needs_recovery(state, self._role.store_config) and state.fenced_by is None:
+                await fence_if_replaced(self._role.config, state, off_loop, self._clock, self._logger("ha"))
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:

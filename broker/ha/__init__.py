@@ -3,6 +3,7 @@
     ha_roles        the role of this start: from the settings, or from a promotion or demotion
     ha_node         identity, promises and progress of this node
     members_claim, master_address   claims at the name servers; the last known address of a slave's master
+    newer_master    whether this master was replaced while it was away
     replication     builds, opens and closes the parts of a run;  ha_environment   what they take from the broker
     slave_sync, slave_mirror   tables that a slave copies: topics, groups, offsets, progress of delayed messages
     ha_admin        requests about replication
