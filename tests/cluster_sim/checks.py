@@ -28,6 +28,7 @@ def check_everything(life: "Life") -> None:
     check_locks(life)
     check_logs(life)
     check_nodes(life)
+    check_damage(life)
     if life.ledger.problems:
         raise Broken(life.ledger.problems[0])
 
@@ -110,7 +111,17 @@ def check_order(life: "Life", found: Found) -> None:
 def missing_for_consumers(life: "Life") -> list[str]:
     """Return what is in the queues, or was acknowledged with a delay, and has not reached a handler."""
     ledger = life.ledger
-    missing = []
+    return [
+        f"{body.rstrip(b'.')!r} for {group}: {ledger.sent[body]}"
+        for group, body in due_to_consumers(life)
+        if body not in ledger.handled.get(group, {})
+    ]
+
+
+def due_to_consumers(life: "Life") -> list[tuple[str, bytes]]:
+    """Return (group, body) of all that must reach a handler."""
+    ledger = life.ledger
+    due: list[tuple[str, bytes]] = []
     pulled = [group for group in ledger.handled if group.startswith("pull-")]
     for body, sent in ledger.sent.items():
         is_due = sent.outcome == "ok" and (sent.kind != "transaction" or sent.committed)
@@ -121,12 +132,8 @@ def missing_for_consumers(life: "Life") -> list[str]:
         groups = ["ordered"] if sent.kind == "keyed" else ["push"]
         if sent.kind == "plain":
             groups += pulled
-        missing += [
-            f"{body.rstrip(b'.')!r} for {group}: {sent}"
-            for group in groups
-            if body not in ledger.handled.get(group, {})
-        ]
-    return missing
+        due += [(group, body) for group in groups]
+    return due
 
 
 def check_delays(life: "Life") -> None:
@@ -187,6 +194,15 @@ def check_nodes(life: "Life") -> None:
             raise Broken(f"{node.name}: {process.loop.unhandled[0]!r}")
 
 
+def check_damage(life: "Life") -> None:
+    """A kill leaves no damage: what it tore is cut. Only a disk that fails or loses power may leave some."""
+    for group in life.groups:
+        for node in group.nodes:
+            damaged = node.app.store.log.damaged
+            if damaged and not group.disk_failed:
+                raise Broken(f"{node.name} keeps damage that only a kill can have left: {damaged[0]}")
+
+
 def summary(life: "Life") -> Counter[str]:
     """Return what the run counts."""
     counts: Counter[str] = Counter(life.counts)
@@ -194,4 +210,7 @@ def summary(life: "Life") -> Counter[str]:
     counts["acknowledged"] = life.ledger.acknowledged
     counts["handled"] = sum(len(calls) for group in life.ledger.handled.values() for calls in group.values())
     counts["events"] = life.kernel.events
+    counts["name_servers"] = len(life.name_servers)
+    counts["masters"] = len(life.groups)
+    counts["slaves"] = len(life.brokers) - len(life.groups)
     return counts

@@ -25,6 +25,7 @@ from tests.cluster_sim.ledger import Ledger, Sent
 from tests.cluster_sim.machines import Machine, Process
 
 BATCH: Final = 16
+SLOWER: Final = 4
 OPTIONS: Final = ClientOptions(poll_name_server_interval_ms=5_000, heartbeat_broker_interval_ms=5_000)
 FIRST: Final = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
@@ -85,6 +86,8 @@ class ProducerProgram(Program):
     def __init__(self, machine: Machine, namesrv: str, ledger: Ledger) -> None:
         super().__init__(machine, namesrv, ledger)
         self.number = 0
+        self.wanted = 1000
+        """Once so many messages are acknowledged, it sends less often: what is left are faults."""
         self.decided: dict[bytes, bool] = {}
         """The database of the local transactions: it outlives the process."""
 
@@ -93,7 +96,7 @@ class ProducerProgram(Program):
 
     def body(self, kind: str) -> bytes:
         self.number += 1
-        return f"{kind}{self.number}:".encode().ljust(self.rng.choice((16, 40, 200, 900)), b".")
+        return f"{kind}{self.number}:".encode().ljust(self.rng.choice((16, 40, 200, 900, 1800)), b".")
 
     def note_receipt(self, sent: Sent, receipt: Any) -> None:
         """Write down what a receipt promises."""
@@ -109,6 +112,8 @@ class ProducerProgram(Program):
         self.ledger.end(sent, outcome, self.now_ns)
 
     async def pause(self, most_ms: float) -> None:
+        if self.ledger.acknowledged >= self.wanted:
+            most_ms *= SLOWER
         await asyncio.sleep(self.rng.random() * most_ms / 1000)
 
     async def plain(self) -> None:

@@ -28,12 +28,13 @@ class Faults:
         self._kinds: list[tuple[Callable[[], bool], int]] = [
             (self.kill, 4),
             (self.kill_in_a_write, 3),
+            (self.kill_in_an_append, 3),
             (self.stop, 1),
             (self.freeze, 3),
             (self.cut, 4),
             (self.half_open, 3),
             (self.slow_link, 2),
-            (self.step_clock, 2),
+            (self.step_clock, 3),
             (self.slow_disk, 2),
             (self.full_disk, 2),
             (self.failing_disk, 2),
@@ -85,6 +86,11 @@ class Faults:
     def group_of(self, node: Node) -> "Group | None":
         return next((group for group in self.life.groups if node in group.nodes), None)
 
+    def _group(self, node: Node) -> "Group":
+        group = self.group_of(node)
+        assert group is not None
+        return group
+
     def start(self, node: Node) -> None:
         node.stopping = False
         if node.process is None:
@@ -113,15 +119,23 @@ class Faults:
 
     def kill_in_a_write(self) -> bool:
         """kill -9 in the middle of a change of the disk."""
-        node = self.a_broker()
+        return self._kill_in(self.a_broker(), "kill_in", self.rng.randrange(1, 40))
+
+    def kill_in_an_append(self) -> bool:
+        """kill -9 of a master in the middle of the copy of a group into a mapped file: any of its lines are there."""
+        masters = [group.master for group in self.life.groups]
+        mapped = [node for node in masters if node.store["append_mode"] == "mapped"]
+        return self._kill_in(self._running(mapped), "kill_in_append", self.rng.randrange(4))
+
+    def _kill_in(self, node: Any, what: str, number: int) -> bool:
         if node is None:
             return False
         self.crashed(node)
         node.stopping = True
-        node.machine.faults.kill_in = self.rng.randrange(1, 40)
+        setattr(node.machine.faults, what, number)
 
         def start() -> None:
-            node.machine.faults.kill_in = None
+            setattr(node.machine.faults, what, None)
             if node.process is not None:
                 node.machine.kill()
             self.start(node)
@@ -216,8 +230,10 @@ class Faults:
     def step_clock(self) -> bool:
         """Somebody sets a wall clock."""
         machines = [node.machine for node in self.life.nodes] + [each.machine for each in self.life.programs]
+        if self.rng.random() < 0.5:  # delays pend there
+            machines = [group.master.machine for group in self.life.groups]
         machine = self.rng.choice(machines)
-        step_ms = self.rng.choice((1500, 5000, 60_000, 3_600_000)) * self.rng.choice((-1, 1))
+        step_ms = self.rng.choice((1500, 5000, 60_000, 3_600_000)) * self.rng.choice((-1, 1, 1))
         machine.clock.step_ms += step_ms
 
         def back() -> None:
@@ -256,6 +272,7 @@ class Faults:
             return False
         self.crashed(node)
         node.stopping = True
+        self._group(node).disk_failed = True
         faults = node.machine.faults
         faults.fails_until_ns = self.kernel.now_ns + self.rng.choice((5, 100, 1000)) * NS_PER_MS
 
@@ -287,6 +304,7 @@ class Faults:
         if not node.runs:
             return False
         self.interrupt(group)
+        group.disk_failed = True
         node.stopping = True
         node.machine.kill(power=True)
         self.life.pass_ms(self.rng.randrange(20, 5000))
@@ -326,6 +344,9 @@ class Faults:
         hosts = [each.machine.host for each in others if each is not old]
         links = [pair for host in hosts for pair in ((host, old.machine.host), (old.machine.host, host))]
         self.interrupt(group)  # the new master goes on from the progress of delays that it last copied
+        group.disk_failed |= how == "power"
+        if self.rng.random() < 0.5:  # its slave is late
+            self._late_slave(old.machine.host, [node.machine.host for node in group.slaves])
         if how in ("kill", "power", "empty"):
             old.stopping = True
             old.machine.kill(power=how == "power")
@@ -353,8 +374,6 @@ class Faults:
         if how == "empty":
             old.machine.lose_disk()
             old.role, old.broker_id = "SLAVE", 1 + old.machine.lives
-        if how == "power":  # without this it would wait for its slaves forever, to ask them for what it lost
-            old.store["accept_loss"] = True
         if how in ("kill", "power", "empty"):
             self.start(old)
         elif how == "freeze":
@@ -365,9 +384,22 @@ class Faults:
                 life.network.heal(*link)
         if how not in ("planned", "empty"):
             self._demote(group, old)
-        old.store.pop("accept_loss", None)
         life.whole(WHOLE_MS, [group])
         return True
+
+    def _late_slave(self, master: str, slaves: list[str]) -> None:
+        """Let a slave get the log, or its master the acknowledgements, late, while the producers go on."""
+        slow = self.life.network.slow
+        links = [(master, slave) if self.rng.random() < 0.7 else (slave, master) for slave in slaves]
+        for link in links:
+            slow[link] = self.rng.choice((50, 300, 1500)) * NS_PER_MS
+        self.life.pass_ms(self.rng.randrange(100, 2500))
+
+        def quick() -> None:
+            for link in links:
+                slow.pop(link, None)
+
+        self.later(200, 3000, quick)
 
     def _demote(self, group: "Group", old: BrokerNode) -> None:
         """Let a replaced master follow, once it knows that it was replaced."""

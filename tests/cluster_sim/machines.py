@@ -56,6 +56,8 @@ class Disk:
         self.lies_until_ns = 0
         self.kill_in: int | None = None
         """The process is killed in the middle of the change with this number from now on."""
+        self.kill_in_append: int | None = None
+        """The same, but only appends to the log count; long ones first reach the disk in any order."""
         self.loop_syncs = 0
 
 
@@ -185,6 +187,13 @@ class Process:
                 kernel.after(0, None, self.machine.kill)
                 self.alive = False
                 return Fault(None, taken, rng=self.machine.rng)
+        if faults.kill_in_append is not None and kind == "store" and "/commitlog/" in operation.path:
+            faults.kill_in_append -= 1
+            if faults.kill_in_append < 0:
+                faults.kill_in_append = None
+                kernel.after(0, None, self.machine.kill)
+                self.alive = False
+                return Fault(None, self.machine.rng.randrange(operation.length + 1), rng=self.machine.rng)
         if kind in SYNCS:
             if strand.name == "loop":
                 faults.loop_syncs += 1

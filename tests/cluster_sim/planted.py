@@ -1,4 +1,4 @@
-"""Ten bugs, put into the product for the time of a run: the checks must find each of them.
+"""Bugs, put into the product for the time of a run: the checks must find each of them.
 
 Lives here: ``BUGS``: name → what it changes.
 """
@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from pocketmq.broker import app
 from pocketmq.broker.lock.lock_table import LockTable
 from pocketmq.broker.transaction.transaction_commits import CommitGroup
 from pocketmq.common.clock import SteadyTime
@@ -15,6 +16,7 @@ from pocketmq.store.commitlog.queue_offsets import QueueOffsets
 from pocketmq.store.commitlog.segment import Segment
 from pocketmq.store.ha import wire
 from pocketmq.store.ha.connection import SlaveConnection
+from pocketmq.store.ha.shown import Shown
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.ha.wire import Ack
@@ -53,6 +55,17 @@ def _confirmed_past_sent() -> list[Change]:
             check(self, Ack(self._start_offset, ack.flushed_offset, ack.echo_ms))
 
     return [Change(HaSlave, "_acknowledge", acknowledge), Change(SlaveConnection, "_check_ack", check_ack)]
+
+
+def _unconfirmed_shown() -> list[Change]:
+    return [Change(Shown, "start", lambda self, runner, **_: None), Change(Shown, "moved", lambda self: None)]
+
+
+def _replaced_master_waits() -> list[Change]:
+    async def fence_if_replaced(*arguments: Any) -> bool:
+        return False
+
+    return [Change(app, "fence_if_replaced", fence_if_replaced)]
 
 
 def _torn_tail_kept() -> list[Change]:
@@ -112,4 +125,6 @@ BUGS: Final[Mapping[str, Callable[[], list[Change]]]] = {
     "lock-handed-out-twice": _lock_handed_out_twice,
     "committed-twice": _committed_twice,
     "stepped-clock": _stepped_clock,
+    "unconfirmed-shown": _unconfirmed_shown,
+    "replaced-master-waits": _replaced_master_waits,
 }
