@@ -234,10 +234,10 @@ class Faults:
             machines = [group.master.machine for group in self.life.groups]
         machine = self.rng.choice(machines)
         step_ms = self.rng.choice((1500, 5000, 60_000, 3_600_000)) * self.rng.choice((-1, 1, 1))
-        machine.clock.step_ms += step_ms
+        machine.clock.step_ms = step_ms
 
         def back() -> None:
-            machine.clock.step_ms -= step_ms
+            machine.clock.step_ms = 0
 
         self.later(1000, 10_000, back)
         return True

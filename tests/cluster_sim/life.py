@@ -89,6 +89,7 @@ class Life:
             "append_mode": rng.choice(("mapped", "written")),
             "slave_ack_policy": rng.choice(("WRITTEN", "FLUSHED")),
             "ha_transfer_batch_size": rng.choice((4096, 1 << 20)),
+            "max_ha_transfer_byte_in_second": rng.choice((0, 0, 40_000)),
         }
         count = 2 if synchronous or rng.random() < 0.5 else 1
         role = "SYNC_MASTER" if synchronous else "ASYNC_MASTER"

@@ -18,6 +18,8 @@ from tests.sim.checkers import fresh_disk
 from tests.sim.crash_file_system import CrashFileSystem, Fault, Operation
 
 PPM: Final = 1_000_000
+STEP_AT_START_MS_MAX: Final = 5000
+"""A clock that is further off is set before a program starts: times in messages are wall times."""
 EPOCH_MS: Final = 1_760_000_000_000
 SYNCS: Final = frozenset(("sync", "sync_dir", "sync_all"))
 WRITES: Final = frozenset(("write", "store", "scatter", "create", "reserve", "resize", "zero", "rename"))
@@ -30,7 +32,9 @@ class Clock:
         self._kernel = kernel
         self.drift_ppm = drift_ppm
         self._start_ns = kernel.rng.randrange(1, 1000) * 1_000_000_000
-        self.step_ms = skew_ms
+        self.skew_ms = skew_ms
+        self.step_ms = 0
+        """What somebody has added to the wall clock."""
 
     def monotonic_ns(self) -> int:
         kernel = self._kernel
@@ -39,7 +43,7 @@ class Clock:
 
     def now_ms(self) -> int:
         now_ns = self._kernel.now_ns
-        return EPOCH_MS + self.step_ms + (now_ns + now_ns * self.drift_ppm // PPM) // NS_PER_MS
+        return EPOCH_MS + self.skew_ms + self.step_ms + (now_ns + now_ns * self.drift_ppm // PPM) // NS_PER_MS
 
     def kernel_ns(self, monotonic_ns: int) -> int:
         """Return the kernel's time at which the steady clock shows ``monotonic_ns``, never earlier."""
@@ -89,6 +93,8 @@ class Machine:
         """Start a process."""
         self.lives += 1
         self.is_on = True
+        if abs(self.clock.step_ms) > STEP_AT_START_MS_MAX:
+            self.clock.step_ms = 0
         self.process = process = Process(self)
         self.files.before = process.before
         return process

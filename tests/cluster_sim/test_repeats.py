@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.sim.seeds import base_seed, fresh_seed
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,6 +34,17 @@ def test_a_seed_repeats_bit_for_bit(tmp_path: Path) -> None:
     first, second = (simulate(tmp_path / name, *options) for name in ("first", "second"))
     assert first == second
     assert first[0]["acknowledged"] >= 150
+
+
+@pytest.mark.slow
+def test_seeds_that_were_never_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Five seconds of them, with fewer messages and faults than ``make sim``; in CI always the same ones."""
+    seed = base_seed() if os.environ.get("CI") else fresh_seed()
+    limits = ("--minutes", "0.08", "--acknowledged", "200", "--faults", "3")
+    done = run("--seed", str(seed), "--runs", "100", *limits)
+    with capsys.disabled():
+        print(f" {done.stdout.splitlines()[-2] if done.stdout else done.stderr}", end="")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
