@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pocketmq.broker.admin.transaction_admin import TransactionAdmin
 from pocketmq.broker.assembly.environment import BrokerEnvironment
+from pocketmq.broker.delay.target_topics import TargetTopics
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.metrics.sources import Transactions
@@ -62,5 +63,6 @@ def build_transactions(
             clock,
             transaction_log,
             is_held=node.must_not_write,
+            need=TargetTopics(environment.topics, store, transaction_log, "open transactions").need,
         )
     return TransactionServices(transactions, transaction_admin, end_transaction, transaction_service)

@@ -1,7 +1,8 @@
-"""The topics of delayed messages, when they are due.
+"""The topics of delayed messages, when they are due, and of transactions that a start finds open.
 
 A slave fetches its master's topics about once a second, but the log at once. A topic of the master's last moment that
-has only delayed messages is in no queue yet: after the promotion nobody would find what is delivered to it.
+has only delayed messages, or open transactions, is in no queue yet: after the promotion no consumer would find what is
+delivered to it, and no producer of the topic would come for a check.
 
 Lives here: ``TargetTopics``.
 """
@@ -15,15 +16,19 @@ from pocketmq.store.message_store import MessageStore
 
 
 class TargetTopics:
-    """Makes topics again that messages are delivered to and that the table lacks. Delivery thread."""
+    """Makes topics again that messages are delivered to and that the table lacks. One thread."""
 
-    __slots__ = ("_log", "_made", "_store", "_topics")
+    __slots__ = ("_log", "_made", "_store", "_topics", "_what")
 
-    def __init__(self, topics: TopicTable, store: MessageStore, log: EventLog) -> None:
+    def __init__(
+        self, topics: TopicTable, store: MessageStore, log: EventLog, what: str = "delayed messages that are due"
+    ) -> None:
+        """``what``: what the topics have, for the log."""
         self._topics = topics
         self._store = store
         self._log = log
         self._made: set[str] = set()
+        self._what = what
 
     def need(self, topic: str, queue_id: int, physical_offset: int) -> None:
         """See that consumers find this queue of ``topic``. A topic that was deleted after the message had been stored,
@@ -46,6 +51,6 @@ class TargetTopics:
             "topics_made_again",
             count=1,
             topics=[topic],
-            why="it has delayed messages that are due, and its former master has not handed it over",
+            why=f"it has {self._what}, and its former master has not handed it over",
             what_to_do="check whether it needs more queues than were in use",
         )

@@ -8,7 +8,7 @@ RocketMQ keeps its progress as the consumer group ``CID_RMQ_SYS_TRANS``: a store
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
 import msgspec
@@ -20,7 +20,14 @@ from pocketmq.broker.transaction.transaction_records import parse_op
 from pocketmq.broker.transaction.transaction_table import Half, TransactionTable
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.events import EventLog
-from pocketmq.common.record import PGROUP, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES, UNIQ_KEY
+from pocketmq.common.record import (
+    PGROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    UNIQ_KEY,
+)
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.store.consumequeue.consume_queue import BLANK_SIZE
@@ -28,6 +35,8 @@ from pocketmq.store.message_store import MessageStore
 
 READ_ENTRIES: Final = 4096
 READ_BYTES: Final = 4 << 20
+NeedTopic = Callable[[str, int, int], None]
+"""Called with topic, queue id, and the physical offset of the message that is for them."""
 
 
 class _ProgressFile(msgspec.Struct, rename="camel"):
@@ -78,8 +87,10 @@ def recover(
     op_offset: int,
     checks: dict[int, int],
     log: EventLog,
+    need: NeedTopic = lambda topic, queue_id, physical_offset: None,
 ) -> None:
-    """Fill ``table`` with the transactions open from these offsets on. Blocks; raises the errors of the disk."""
+    """Fill ``table`` with the transactions open from these offsets on; ``need`` is called with the topic and queue of
+    each. Blocks; raises the errors of the disk."""
     half_min, half_end = store.min_offset(HALF_TOPIC, 0), store.max_offset(HALF_TOPIC, 0)
     op_min, op_end = store.min_offset(OP_HALF_TOPIC, 0), store.max_offset(OP_HALF_TOPIC, 0)
     low = min(max(half_offset, half_min), half_end)
@@ -111,6 +122,7 @@ def recover(
             if low <= offset < half_end:
                 done[offset - low] = True
     found: dict[int, Half] = {}
+    targets: dict[int, tuple[str, int, int]] = {}
     copies: dict[tuple[str, str], int] = {}  # producer group and unique key → offset of the last copy
     gone = 0
     for offset, data, physical_offset, size_bytes in _records(store, HALF_TOPIC, low, half_end, ~done):
@@ -129,6 +141,9 @@ def recover(
         if same[1] and TRANSACTION_CHECK_TIMES in properties:  # a copy that does not name its original (RocketMQ
             found.pop(copies.get(same, -1), None)  # putBackHalfMsgQueue); no client can say so
         copies[same] = offset
+        queue_id = properties.get(REAL_QID, "")
+        number = int(queue_id) if queue_id.isdecimal() and len(queue_id) <= 9 else 0
+        targets[offset] = properties.get(REAL_TOPIC, ""), number, physical_offset
         found[offset] = Half(
             offset,
             physical_offset,
@@ -142,6 +157,7 @@ def recover(
         )
     for half in found.values():
         table.restore(half)
+        need(*targets[half.queue_offset])
     if doubted:
         log.warning(
             "op_messages_doubted",

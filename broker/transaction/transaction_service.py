@@ -16,7 +16,7 @@ from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.persisted_table import PersistedTable
 from pocketmq.broker.topic.topic_table import TableFull
 from pocketmq.broker.transaction.transaction_records import HalfIllegal, HalfRecords
-from pocketmq.broker.transaction.transaction_recovery import TransactionProgress, recover
+from pocketmq.broker.transaction.transaction_recovery import NeedTopic, TransactionProgress, recover
 from pocketmq.broker.transaction.transaction_table import Half, Outcome, TransactionTable, in_order
 from pocketmq.broker.transaction.transaction_writer import TransactionWriter
 from pocketmq.common.clock import Clock, SteadyTime
@@ -109,6 +109,8 @@ class TransactionService:
     log: EventLog
     is_held: Callable[[], bool] = lambda: False
     """Returns whether writes are forbidden now, because another master leads or is about to."""
+    need: NeedTopic = lambda topic, queue_id, physical_offset: None
+    """Called with what the transactions that a start finds open will be delivered to."""
     progress: TransactionProgress = field(default_factory=TransactionProgress)
     checks: int = 0
     """Checks sent to producers."""
@@ -143,7 +145,7 @@ class TransactionService:
         # Ahead of ours: a RocketMQ broker has used the store since, and has stored some half messages again.
         if half_offset < 0 or op_offset < 0 or (group_op >= 0 and group_half > half_offset):
             half_offset, op_offset = group_half, group_op
-        recover(self.store, self.table, half_offset, op_offset, progress.checks, self.log)
+        recover(self.store, self.table, half_offset, op_offset, progress.checks, self.log, self.need)
 
     def start(self, runner: Runner) -> None:
         """Begin to check, one interval from now; keep retention from open half messages."""

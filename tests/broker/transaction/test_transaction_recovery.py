@@ -2,9 +2,11 @@
 
 import msgspec
 
+from pocketmq.broker.transaction.transaction_recovery import recover
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.broker.transaction.transaction_table import TransactionTable
 from pocketmq.common.clock import ManualClock
+from pocketmq.common.events import NullLog
 from pocketmq.common.record import encode_properties
 from pocketmq.common.record_codec import encode_record
 from pocketmq.common.record_group import RecordGroup, record_meta
@@ -26,7 +28,7 @@ def put(fixture: TransactionFixture, topic: str, body: bytes, **properties: str)
 
 def half(fixture: TransactionFixture, body: bytes, unique_key: str, **more: str) -> None:
     kept = {"PGROUP": more.pop("group", GROUP), "TRAN_MSG": "true", "REAL_TOPIC": "T", "REAL_QID": "0"}
-    put(fixture, HALF, body, **kept, UNIQ_KEY=unique_key, **more)
+    put(fixture, HALF, body, **{**kept, **more}, UNIQ_KEY=unique_key)
 
 
 def test_a_half_message_that_rocketmq_stored_again_is_open_once() -> None:
@@ -65,3 +67,16 @@ def test_where_rocketmqs_group_is_ahead_of_us_it_counts() -> None:
     TransactionService(again.config, again.store, table, *arguments).open()
     assert [each.queue_offset for each in table.pending()] == [3]
     again.store.close()
+
+
+def test_the_topics_of_open_transactions_are_asked_for() -> None:
+    """A promoted slave may not know one that has no other message: its producers would never come for a check."""
+    fixture = TransactionFixture(sim_config(), fresh_disk(), ManualClock())
+    half(fixture, b"0", "A")
+    half(fixture, b"1", "B", REAL_TOPIC="Late", REAL_QID="3")
+    needed: list[tuple[str, int]] = []
+    table = TransactionTable(10, lambda group: True)
+    recover(fixture.store, table, 0, 0, {}, NullLog(), lambda topic, queue_id, offset: needed.append((topic, queue_id)))
+    assert len(table) == 2
+    assert needed == [("T", 0), ("Late", 3)]
+    fixture.stop()
