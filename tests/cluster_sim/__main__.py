@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.cluster_sim.planted import BUGS
 from tests.cluster_sim.run import Result, run_seed
 
 
@@ -27,11 +28,14 @@ def main() -> int:
     parser.add_argument("--acknowledged", type=int, default=1000, help="at least so many in each run")
     parser.add_argument("--faults", type=int, default=6, help="in each run")
     parser.add_argument("--bug", default="", help="plant one of the bugs of planted.py")
+    parser.add_argument("--planted", action="store_true", help="print in how many runs each planted bug is found")
     parser.add_argument("--minutes", type=float, default=0.0, help="end after this time, whatever --runs says")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--record", type=Path, help="append a line of JSON for each run")
     arguments = parser.parse_args()
+    if arguments.planted:
+        return planted(arguments.seed, arguments.runs, arguments.acknowledged, arguments.faults)
     first = arguments.seed or time.time_ns() // 1_000_000 % 1_000_000_000
     total: Counter[str] = Counter()
     failed: list[int] = []
@@ -68,6 +72,26 @@ def main() -> int:
     )
     print(json.dumps(dict(sorted(total.items()))))
     return 1 if failed else 0
+
+
+def planted(first: int, runs: int, acknowledged: int, faults: int) -> int:
+    """Print a row of the table in docs/durability.md for each planted bug; return 1 if one is not found, or its seed
+    fails without it, too."""
+    code = 0
+    for bug in BUGS:
+        row = f"| {bug} | not found | {runs} |"
+        for seed in range(first, first + runs):
+            result = in_child(run_seed, seed, acknowledged=acknowledged, faults=faults, bug=bug)
+            if result.failure:
+                row = f"| {bug} | {result.failure[:100]} | {seed - first + 1} |"
+                sound = in_child(run_seed, seed, acknowledged=acknowledged, faults=faults)
+                if sound.failure:
+                    code, row = 1, f"| {bug} | the seed {seed} fails without it: {sound.failure[:100]} | |"
+                break
+        else:
+            code = 1
+        print(row, flush=True)
+    return code
 
 
 def in_child(call: Callable[..., Result], *arguments: Any, **named: Any) -> Result:

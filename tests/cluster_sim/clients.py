@@ -17,6 +17,7 @@ from pocketmq.client.producer.producer import Producer
 from pocketmq.client.pull.offsets import ConsumeFromWhere
 from pocketmq.client.pull.pull_consumer import PullConsumer
 from pocketmq.client.push.push_consumer import PushConsumer
+from pocketmq.client.staged.staged_transaction import StagedTransactions
 from pocketmq.client.transaction.transaction_producer import TransactionProducer
 from pocketmq.common.errors import PocketMQError, Stored
 from pocketmq.common.message import Message, ReceivedMessage
@@ -92,7 +93,7 @@ class ProducerProgram(Program):
         """The database of the local transactions: it outlives the process."""
 
     def works(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        return [self.plain, self.keyed, self.delayed, self.transactions]
+        return [self.plain, self.keyed, self.delayed, self.transactions, self.staged]
 
     def body(self, kind: str) -> bytes:
         self.number += 1
@@ -208,6 +209,30 @@ class ProducerProgram(Program):
             self.running -= 1
             await asyncio.Event().wait()  # brokers may ask for what was left to the check
 
+    async def staged(self) -> None:
+        """Staged transactions over all brokers, each repeated until it is committed."""
+        import pyarrow  # its threads do not survive a fork
+
+        version = 0
+        transactions = StagedTransactions("staged", instance=self.instance(), wait_ms=2000)
+        async with transactions:
+            while not self.stop_asked:
+                version += 1
+                bodies = [self.body("S") for _ in range(self.rng.randint(1, 12))]
+                sents = [self.ledger.begin(body, "staged", self.now_ns) for body in bodies]
+                while True:
+                    try:
+                        writer = transactions.writer("id", version, topic="staged", turn=version, chunk_bytes=4096)
+                        await writer.write(pyarrow.record_batch({"body": pyarrow.array(bodies, pyarrow.binary())}))
+                        await transactions.commit("id", version, [await writer.close()])
+                    except PocketMQError:
+                        await self.pause(500)
+                    else:
+                        break
+                for sent in sents:
+                    self.ledger.end(sent, "ok", self.now_ns)
+                await self.pause(600)
+
 
 class ConsumerProgram(Program):
     """A member of a push group, of an ordered push group, and a pull consumer."""
@@ -229,7 +254,7 @@ class ConsumerProgram(Program):
             self.saw("push", message)
             await asyncio.sleep(self.rng.random() * 0.003)
 
-        for topic in ("plain", "delayed", "tx"):
+        for topic in ("plain", "delayed", "tx", "staged"):
             consumer.subscribe(topic)(handle)
         await self.serve(consumer)
 

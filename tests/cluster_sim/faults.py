@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.cluster_sim.life import Group, Life
 
 WHOLE_MS: Final = 240_000
+PEACE_MS: Final = 240_000
 
 
 class Faults:
@@ -40,6 +41,7 @@ class Faults:
             (self.failing_disk, 2),
             (self.kill_client, 2),
             (self.power_loss, 3),
+            (self.lying_disk, 2),
             (self.promote, 4),
             (self.empty_slave, 1),
         ]
@@ -124,7 +126,11 @@ class Faults:
     def kill_in_an_append(self) -> bool:
         """kill -9 of a master in the middle of the copy of a group into a mapped file: any of its lines are there."""
         masters = [group.master for group in self.life.groups]
-        mapped = [node for node in masters if node.store["append_mode"] == "mapped"]
+        mapped = [
+            node
+            for node in masters
+            if node.store["append_mode"] == "mapped" or "transient_store_pool_buffer_size" in node.store
+        ]
         return self._kill_in(self._running(mapped), "kill_in_append", self.rng.randrange(4))
 
     def _kill_in(self, node: Any, what: str, number: int) -> bool:
@@ -235,9 +241,13 @@ class Faults:
         machine = self.rng.choice(machines)
         step_ms = self.rng.choice((1500, 5000, 60_000, 3_600_000)) * self.rng.choice((-1, 1, 1))
         machine.clock.step_ms = step_ms
+        self.kernel.note("step", machine.name, step_ms)
+        begun_ns = self.kernel.now_ns
 
         def back() -> None:
             machine.clock.step_ms = 0
+            if step_ms > PEACE_MS // 4:
+                machine.clock.ahead_ns.append((begun_ns, self.kernel.now_ns))
 
         self.later(1000, 10_000, back)
         return True
@@ -312,6 +322,35 @@ class Faults:
         self.life.whole(WHOLE_MS, [group])
         return True
 
+    def lying_disk(self) -> bool:
+        """A slave's disk reports syncs that it does not carry out; then its machine loses power. The master has all; if
+        what the slave had promised is lost, the operator gives it an empty disk."""
+        group = self._whole_group()
+        assert group is not None
+        if not group.synchronous:
+            return False
+        node = self.rng.choice(group.slaves)
+        if not node.runs:
+            return False
+        lies_ms = self.rng.choice((100, 1000, 3000))
+        node.machine.faults.lies_until_ns = self.kernel.now_ns + lies_ms * NS_PER_MS
+        self.life.pass_ms(lies_ms)
+        if not node.runs:
+            return True
+        self.interrupt(group)
+        group.disk_failed = True
+        node.stopping = True
+        node.machine.kill(power=True)
+        self.life.pass_ms(self.rng.randrange(20, 5000))
+        self.start(node)
+        self.life.until(lambda: node.runs or "CorruptStore" in node.failed, WHOLE_MS)
+        if not node.runs:
+            self.life.counts["start_refused"] += 1
+            node.machine.kill()
+            self._new_disk(node)
+        self.life.whole(WHOLE_MS, [group])
+        return True
+
     def empty_slave(self) -> bool:
         """A slave gets a new disk."""
         group = self._whole_group()
@@ -323,11 +362,15 @@ class Faults:
             return False
         node.stopping = True
         node.machine.kill()
+        self._new_disk(node)
+        self.life.whole(WHOLE_MS, [group])
+        return True
+
+    def _new_disk(self, node: BrokerNode) -> None:
+        node.failed = ""
         node.machine.lose_disk()
         node.role, node.broker_id = "SLAVE", 1 + node.machine.lives
         self.start(node)
-        self.life.whole(WHOLE_MS, [group])
-        return True
 
     def promote(self) -> bool:
         """The master is killed, frozen, cut off or healthy; its slave leads; the old one becomes a slave."""

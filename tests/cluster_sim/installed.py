@@ -18,8 +18,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pocketmq.broker.lock.fencing_tokens import FencingTokens
+from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.pull.long_polling import Hold
 from pocketmq.broker.request.request_task import Task
+from pocketmq.broker.send.reply_processor import ReplyProcessor
+from pocketmq.broker.staged.staged_log import StagedLog
 from pocketmq.client.handlers.handlers import ConcurrentRunner
 from pocketmq.client.handlers.worker_pool import PoolQueue
 from pocketmq.client.push import push_consumer
@@ -28,16 +32,20 @@ from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.namesrv import epoch_store
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.connection import Connection
-from pocketmq.store import components
+from pocketmq.store import components, message_store
 from pocketmq.store.errors import StoreError
 from pocketmq.store.ha import recover, service, slave
 from pocketmq.store.ha.connection import SlaveConnection
 from tests.cluster_sim.kernel import Kernel
 from tests.cluster_sim.threads import Present, SimCondition, SimLock, SimRLock, SimRunner, strand_number
 from tests.cluster_sim.transports import connect_blocking, listen_blocking, present_process
+from tests.sim.checkers import SimMemory
 
 ORDERED = (Connection, ClientChannel, SlaveConnection, Task, Hold, Section, ConcurrentRunner, PoolQueue)
 """Classes whose objects are kept in sets."""
+
+LOCKS = ((FencingTokens, "_reserve_lock"), (LockManager, "_mutex"), (StagedLog, "lock"), (ReplyProcessor, "_lock"))
+"""Attributes of dataclasses whose locks are made by what ``threading`` had when the class was."""
 
 
 class SimEpochFile:
@@ -61,6 +69,16 @@ class SimEpochFile:
 
 def _runner(on_crash: Callable[[str, BaseException], None]) -> SimRunner:
     return SimRunner(Present.kernel, present_process(), on_crash)
+
+
+def with_lock(init: Callable[..., None], name: str) -> Callable[..., None]:
+    """Return a constructor that gives the object a lock of the simulation."""
+
+    def make(self: Any, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        setattr(self, name, SimRLock())
+
+    return make
 
 
 @contextlib.contextmanager
@@ -108,11 +126,14 @@ def installed(kernel: Kernel) -> Iterator[None]:
     )
     put(service.HaService.open_port, "__defaults__", (listen_blocking,))
     put(recover.recover_from_slaves, "__defaults__", (listen_blocking,))
+    put(message_store, "OsMemory", lambda files: SimMemory())
     put(components.build, "__defaults__", (random_bytes,))
     put(os, "getpid", lambda: 4242)
     put(platform, "node", lambda: "sim")
     put(push_consumer, "ThreadRunner", _runner)
     put(epoch_store, "EpochFile", SimEpochFile)
+    for owner, name in LOCKS:
+        put(owner, "__init__", with_lock(owner.__init__, name))
     for kind in ORDERED:
         put(kind, "__hash__", place)
     with warnings.catch_warnings():

@@ -20,6 +20,11 @@ START_MS: Final = 60_000
 PEACE_MS: Final = 240_000
 """How long the cluster may take to become whole again once nothing goes wrong any more."""
 DRIFT_PPM: Final = 500
+POOL: Final = {"transient_store_pool_enable": True, "transient_store_pool_size": 3}
+SURVIVING: Final = {**POOL, "transient_store_pool_buffer_size": 1 << 16}
+"""Write buffers in shared memory."""
+ANONYMOUS: Final = {**POOL, "transient_store_pool_path": "anonymous"}
+"""RocketMQ's kind. A kill takes what was not committed: the slaves of a synchronous master have it."""
 
 
 class Group:
@@ -89,13 +94,22 @@ class Life:
             "append_mode": rng.choice(("mapped", "written")),
             "slave_ack_policy": rng.choice(("WRITTEN", "FLUSHED")),
             "ha_transfer_batch_size": rng.choice((4096, 1 << 20)),
-            "max_ha_transfer_byte_in_second": rng.choice((0, 0, 40_000)),
+            "max_ha_transfer_byte_in_second": rng.choice((0, 0, 120_000)),
         }
+        pool: dict[str, Any] = {}
+        if flush == "ASYNC_FLUSH":
+            pool = rng.choice(({}, {}, SURVIVING, ANONYMOUS if synchronous else SURVIVING))
         count = 2 if synchronous or rng.random() < 0.5 else 1
         role = "SYNC_MASTER" if synchronous else "ASYNC_MASTER"
         nodes = [
             BrokerNode(
-                self.machine(f"{name}{number}"), name, number, "SLAVE" if number else role, self.namesrv, **store
+                self.machine(f"{name}{number}"),
+                name,
+                number,
+                "SLAVE" if number else role,
+                self.namesrv,
+                **store,
+                **({} if number else pool),
             )
             for number in range(count)
         ]

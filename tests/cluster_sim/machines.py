@@ -35,6 +35,8 @@ class Clock:
         self.skew_ms = skew_ms
         self.step_ms = 0
         """What somebody has added to the wall clock."""
+        self.ahead_ns: list[tuple[int, int]] = []
+        """From when to when it was so far ahead that its timers are due after the run."""
 
     def monotonic_ns(self) -> int:
         kernel = self._kernel
@@ -121,6 +123,12 @@ class Machine:
         self.files = fresh_disk()
 
 
+def _is_append(operation: Operation) -> bool:
+    """Whether it copies messages into a mapped file of the log, or into a write buffer."""
+    is_log = "/commitlog/" in operation.path or (operation.path.startswith("/dev/shm/") and operation.length > 64)
+    return operation.kind == "store" and is_log
+
+
 def _choice(rng: random.Random, count: int) -> int:
     return rng.choice((0, count - 1, rng.randrange(count)))
 
@@ -193,7 +201,7 @@ class Process:
                 kernel.after(0, None, self.machine.kill)
                 self.alive = False
                 return Fault(None, taken, rng=self.machine.rng)
-        if faults.kill_in_append is not None and kind == "store" and "/commitlog/" in operation.path:
+        if faults.kill_in_append is not None and _is_append(operation):
             faults.kill_in_append -= 1
             if faults.kill_in_append < 0:
                 faults.kill_in_append = None

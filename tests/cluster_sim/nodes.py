@@ -155,7 +155,10 @@ class BrokerNode(Node):
             namesrv_addr=self.namesrv,
             **BROKER,
         )
-        store = StoreConfig(broker_role=self.role, **{**STORE, **self.store})  # type: ignore[arg-type]
+        settings = {**STORE, **self.store}
+        if self.role == "SLAVE":  # it has no write buffers
+            settings = {name: value for name, value in settings.items() if not name.startswith("transient_store")}
+        store = StoreConfig(**{**settings, "broker_role": self.role})
         return BrokerApp(
             config,
             store,
