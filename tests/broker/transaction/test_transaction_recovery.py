@@ -74,6 +74,7 @@ def test_the_topics_of_open_transactions_are_asked_for() -> None:
     fixture = TransactionFixture(sim_config(), fresh_disk(), ManualClock())
     half(fixture, b"0", "A")
     half(fixture, b"1", "B", REAL_TOPIC="Late", REAL_QID="3")
+    fixture.store.show_all()
     needed: list[tuple[str, int]] = []
     table = TransactionTable(10, lambda group: True)
     recover(fixture.store, table, 0, 0, {}, NullLog(), lambda topic, queue_id, offset: needed.append((topic, queue_id)))
