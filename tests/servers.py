@@ -1,13 +1,16 @@
-"""Real Redis and MariaDB servers for tests: on loopback, with a directory of their own, ended by their process.
+"""Real Redis, MariaDB and PostgreSQL servers for tests: on loopback, with a directory of their own, ended by their
+process.
 
-They are skipped, with a line that says so, where their packages (``redis-server``, ``mariadb-server``) are missing. In
-CI that is a failure, unless a package registry kept the program back (tests/ci/programs.py).
+They are skipped, with a line that says so, where their packages (``redis-server``, ``mariadb-server``, ``postgresql``)
+are missing. In CI that is a failure, unless a package registry kept the program back (tests/ci/programs.py).
 """
 
 import os
+import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,8 +31,13 @@ def free_port() -> int:
 
 def needs(*programs: str) -> str:
     """Return the path of the first of these programs that exists; if none does, skip the test, or fail it in CI."""
+    # Debian keeps PostgreSQL's programs of each version apart: the newest first
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: path.parent.name.zfill(4), reverse=True
+    )
+    places = os.pathsep.join(["/usr/sbin", "/usr/libexec", "/usr/bin", *map(str, versions)])
     for program in programs:
-        found = shutil.which(program) or shutil.which(program, path="/usr/sbin:/usr/libexec:/usr/bin")
+        found = shutil.which(program) or shutil.which(program, path=places)
         if found:
             return found
     why = f"{programs[0]} is not installed: this test needs the real server"
@@ -39,10 +47,12 @@ def needs(*programs: str) -> str:
 
 
 @contextmanager
-def running(command: list[str], directory: Path, is_up: Callable[[], bool]) -> Iterator[subprocess.Popen[bytes]]:
+def running(
+    command: list[str], directory: Path, is_up: Callable[[], bool], user: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a server until the block ends; show its output when it does not start."""
     with (directory / "output").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=directory)
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=directory, user=user)
     try:
         give_up_s = time.monotonic() + START_S
         while not is_up():
@@ -117,3 +127,49 @@ def mariadb_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         with connection, connection.cursor() as cursor:
             cursor.execute("CREATE DATABASE pocketmq CHARACTER SET utf8mb4")
         yield f"mysql+pymysql://root@127.0.0.1:{port}/pocketmq"
+
+
+@contextmanager
+def postgres_at(directory: Path, port: int) -> Iterator[str]:
+    """Run a PostgreSQL server on a port; yield the URL of its database. Its data stay in ``directory``.
+
+    PostgreSQL refuses to run as root: then the server runs as ``postgres``, or as ``nobody``.
+    """
+    psycopg = pytest.importorskip("psycopg")
+    program, make = needs("postgres"), needs("initdb")
+    user = None
+    if os.geteuid() == 0:
+        user = next(name for name in ("postgres", "nobody") if name in {each.pw_name for each in pwd.getpwall()})
+        shutil.chown(directory, user)
+    data = directory / "data"
+    if not data.exists():
+        command = [make, f"--pgdata={data}", "--username=pocketmq", "--auth=trust", "--no-sync", "--encoding=UTF8"]
+        done = subprocess.run(command, capture_output=True, timeout=START_S, text=True, user=user, cwd=directory)
+        assert done.returncode == 0, done.stdout + done.stderr
+    settings = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+    command = [
+        program,
+        "-D",
+        str(data),
+        *(text for name, value in settings.items() for text in ("-c", f"{name}={value}")),
+    ]
+    where = f"host=127.0.0.1 port={port} user=pocketmq dbname=postgres"
+
+    def is_up() -> bool:
+        try:
+            psycopg.connect(where, connect_timeout=1).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    with running(command, directory, is_up, user):
+        yield f"postgresql://pocketmq@127.0.0.1:{port}/postgres"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """Yield the URL of an empty database in a PostgreSQL server."""
+    # not below pytest's directory, which only its own user may enter
+    directory = tempfile.TemporaryDirectory(prefix="pocketmq-postgres-")
+    with directory, postgres_at(Path(directory.name), free_port()) as url:
+        yield url

@@ -1,7 +1,8 @@
 """The owner of a retry store, and the wait for an owner that may be dead.
 
-Lives here: ``Owner``, the record an owner leaves on a server; ``StoreWait``, the progress a waiting caller gets;
-``Patience``, when to check again and when to give up; ``open_when_free`` for callers that may block.
+Lives here: ``Owner``, the record an owner leaves on a server; ``Tokens``, which tell a store's own records from those
+of others; ``StoreWait``, the progress a waiting caller gets; ``Patience``, when to check again and when to give up;
+``open_when_free`` for callers that may block.
 """
 
 import os
@@ -31,7 +32,32 @@ MARGIN_MS: Final = 2_000
 SILENT_SHARE: Final = 2 / 3
 """An owner renews its lease three times in its length. One that was alive and has been silent for this share may be
 dead."""
+PLACE_CHARS: Final = 13
+"""The first characters of a token may hold a seal (``sql_locks``); the rest identifies it."""
+_MAKER_CHARS: Final = 13
+_NUMBER_CHARS: Final = 6
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Tokens:
+    """The tokens of one store object: each opening has a new one, so a write of an earlier opening that is still on its
+    way takes no effect. All are recognized as its own, also one whose answer was lost.
+
+    A token has 32 characters: 13 random ones that a seal may replace, 13 random ones of the object, a number of 6.
+    """
+
+    def __init__(self) -> None:
+        self._maker = os.urandom(8).hex()[:_MAKER_CHARS]
+        self._number = 0
+
+    def new(self) -> str:
+        """Return the next token."""
+        self._number = (self._number + 1) % 16**_NUMBER_CHARS
+        return f"{os.urandom(8).hex()[:PLACE_CHARS]}{self._maker}{self._number:0{_NUMBER_CHARS}x}"
+
+    def made(self, token: str) -> bool:
+        """Return whether this object made a token."""
+        return token[PLACE_CHARS:-_NUMBER_CHARS] == self._maker
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,10 +73,9 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     lease_ms: int = 0
 
     @classmethod
-    def new(cls, clock: Clock, lease_ms: int) -> "Owner":
+    def new(cls, clock: Clock, lease_ms: int, token: str) -> "Owner":
         """Return a new ownership by this process."""
         host = socket.gethostname().encode("ascii", "replace").decode()[:HOST_CHARS_MAX]
-        token = os.urandom(16).hex()
         return cls(token=token, host=host, pid=os.getpid(), since_ms=clock.now_ms(), lease_ms=lease_ms)
 
     @classmethod

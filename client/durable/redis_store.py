@@ -33,7 +33,7 @@ from pocketmq.client.durable.errors import (
     RetryStoreRefused,
     RetryStoreUnreachable,
 )
-from pocketmq.client.durable.ownership import SILENT_SHARE, Owner
+from pocketmq.client.durable.ownership import SILENT_SHARE, Owner, Tokens
 from pocketmq.client.durable.store import Changes, Summary
 from pocketmq.client.libraries import library, translated
 from pocketmq.common.clock import Clock
@@ -64,8 +64,9 @@ class RedisStore:
         self._name = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}?name={name}"
         self._token = b""
         """The value of ``owner`` while the store is ours."""
-        self._kept_token = b""
-        """Of a lease that could not be given back because the server was unreachable: it is still ours."""
+        self._tokens = Tokens()
+        """A lease under one of them is still ours: the server was unreachable when it was to be given back, or took
+        it and its answer was lost."""
         self._seen = b""
         """The owner found last; its lease then ended at ``_ends_ns`` at the latest. ``_lives``: it renewed the
         lease."""
@@ -108,22 +109,21 @@ class RedisStore:
 
     def _take(self, client: "Redis") -> None:
         """Become the owner, or raise ``RetryStoreLocked``."""
-        token = Owner.new(self._clock, self._lease_ms).encode()
+        token = Owner.new(self._clock, self._lease_ms, self._tokens.new()).encode()
         taken = client.set(self._prefix + "owner", token, nx=True, px=self._lease_ms)
         if not taken and not self._retake(client, token):
             raise self._owned(client)
-        self._token, self._kept_token, self._seen, self._lives = token, b"", b"", False
+        self._token, self._seen, self._lives = token, b"", False
 
     def _retake(self, client: "Redis", token: bytes) -> bool:
-        """Replace the lease that could not be given back, if it is still there."""
-        if not self._kept_token:
-            return False
+        """Replace a lease of our own, if it is still there."""
         owner = self._prefix + "owner"
         try:
             with client.pipeline(transaction=True) as opened:
                 pipe: Any = opened
                 pipe.watch(owner)
-                if pipe.get(owner) != self._kept_token:
+                found = pipe.get(owner)
+                if found is None or not self._tokens.made(Owner.decode(found).token):
                     return False
                 pipe.multi()
                 pipe.set(owner, token, px=self._lease_ms)
@@ -202,8 +202,8 @@ class RedisStore:
                         pipe.delete(self._prefix + "owner")
                         pipe.execute()
             client.close()
-        except (self._redis.RedisError, OSError):  # the lease ends by itself, or with the next opening
-            self._kept_token = token or self._kept_token
+        except (self._redis.RedisError, OSError):
+            return  # the lease ends by itself, or with the next opening
 
     def keep_alive(self) -> None:
         """Renew the lease."""

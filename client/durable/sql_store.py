@@ -5,8 +5,9 @@ Lives here: ``SqlStore``, its three tables.
 ``pocketmq_retry`` holds the entries of all names, ``pocketmq_retry_owner`` one row for each owned name: a token, and a
 beat that grows with every write and renewal. A row whose beat has not moved for its owner's lease, by this process's
 monotonic clock, may be taken over; so the clocks of two machines are never compared. ``pocketmq_retry_holder`` has the
-process and the lease of each token; a token of an earlier version has no row there. Each read of the beat is a
-transaction of its own: within one, MySQL would always show the same beat.
+process and the lease of each token; a token of an earlier version has no row there. Where an owner holds a lock that
+ends with it (``sql_locks``), its death is known at once. Each read of the beat is a transaction of its own: within one,
+MySQL would always show the same beat.
 """
 
 import os
@@ -26,7 +27,8 @@ from pocketmq.client.durable.errors import (
     RetryStoreRefused,
     RetryStoreUnreachable,
 )
-from pocketmq.client.durable.ownership import HOST_CHARS_MAX, SILENT_SHARE, Owner
+from pocketmq.client.durable.ownership import HOST_CHARS_MAX, SILENT_SHARE, Owner, Tokens
+from pocketmq.client.durable.sql_locks import is_sealed, lock_of, sealed
 from pocketmq.client.durable.store import Changes, Summary
 from pocketmq.client.libraries import library, translated
 from pocketmq.common.clock import Clock
@@ -41,6 +43,8 @@ DELETE_AT_ONCE: Final = 500
 CONTENDED: Final = frozenset({1205, 1213, "40001", "40P01"})
 """MySQL's and PostgreSQL's codes for a transaction that lost to another one: lock wait timeout, deadlock,
 serialization."""
+DRIVER_EXTRAS: Final = {"pymysql": "sql", "psycopg": "postgresql"}
+"""The drivers that an extra of this package brings."""
 WAITING, GIVEN_UP = 0, 1
 
 
@@ -59,6 +63,8 @@ class SqlStore:
             parsed = parsed.set(drivername=f"{parsed.drivername}+pymysql")
         elif parsed.drivername == "postgresql":
             parsed = parsed.set(drivername="postgresql+psycopg")
+        if parsed.get_driver_name() in DRIVER_EXTRAS:
+            library(parsed.get_driver_name(), DRIVER_EXTRAS[parsed.get_driver_name()], "retry store refused")
         self._parsed = parsed
         self._dialect = parsed.get_backend_name()
         self._sync = sync
@@ -67,12 +73,14 @@ class SqlStore:
         self._lease_ms = lease_ms
         self._store_name = name
         self._token = ""
-        self._kept_token = ""
-        """Of an ownership that could not be given back because the server was unreachable: it is still ours."""
+        self._tokens = Tokens()
+        """An ownership under one of them is still ours: the server was unreachable when it was to be given back, or
+        committed it and its answer was lost."""
         self._seen: tuple[str, int] = ("", -1)
         """Token and beat of the owner, first found at ``_seen_ns``. ``_lives``: the beat has moved."""
         self._seen_ns = 0
         self._lives = False
+        self._lock = lock_of(self._dialect, parsed.database, name, sqlalchemy)
         self._engine: Engine | None = None
         self._tables()
 
@@ -203,7 +211,7 @@ class SqlStore:
     def _take(self) -> None:
         """Become the owner, or raise ``RetryStoreLocked``."""
         owners, holders = self._owners, self._holders
-        owner = Owner.new(self._clock, self._lease_ms)
+        owner = Owner.new(self._clock, self._lease_ms, self._tokens.new())
         mine = owners.c.name == self._store_name
         query = (
             self._sql.select(owners.c.token, owners.c.beat, holders.c.host, holders.c.pid)
@@ -215,11 +223,14 @@ class SqlStore:
             with self._transaction("retry store not opened", own=False) as connection:
                 before_ns = self._clock.monotonic_ns()
                 row = connection.execute(query).first()
+                if row is not None and not self._is_free(connection, row.token):
+                    self._await_end(row, before_ns)
+                owner = msgspec.structs.replace(
+                    owner, token=sealed(owner.token, self._lock.take(connection, owner.token))
+                )
                 if row is None:
                     connection.execute(owners.insert().values(name=self._store_name, token=owner.token, beat=0))
                 else:
-                    if row.token != self._kept_token:
-                        self._await_end(row, before_ns)
                     same = mine & (owners.c.token == row.token) & (owners.c.beat == row.beat)
                     if connection.execute(owners.update().where(same).values(token=owner.token, beat=0)).rowcount != 1:
                         why = "its owner renewed it, or another process took it, at the same moment"
@@ -232,7 +243,11 @@ class SqlStore:
                 why = "another process opens it, or writes, at the same moment"
                 raise self._locked(why, left_ms=self._lease_ms) from error
             raise
-        self._token, self._kept_token, self._seen, self._lives = owner.token, "", ("", -1), False
+        self._token, self._seen, self._lives = owner.token, ("", -1), False
+
+    def _is_free(self, connection: "Connection", token: str) -> bool:
+        """Return whether an ownership is our own, or its owner is proven dead."""
+        return self._tokens.made(token) or (is_sealed(token) and self._lock.has_ended(connection, token))
 
     def _await_end(self, row: Any, before_ns: int) -> None:
         """Return if the owner that ``row`` names has been silent for its lease; raise ``RetryStoreLocked`` if not.
@@ -302,8 +317,9 @@ class SqlStore:
                 with self._transaction("retry store not closed", own=False) as connection:
                     if connection.execute(owners.delete().where(ours)).rowcount:
                         connection.execute(holders.delete().where(holders.c.token == token))
-        except RetryStoreError:  # the ownership ends by itself, or with the next opening
-            self._kept_token = token
+            self._lock.release()
+        except RetryStoreError:
+            return  # the ownership ends by itself, or with the next opening
         finally:
             self._engine = None
             engine.dispose()

@@ -294,7 +294,8 @@ DECODERS: Final = [
     ),
     Row(
         "client/durable/entry.py; client/durable/ownership.py; client/durable/redis_store.py;"
-        " client/durable/rocksdb_store.py; client/durable/sql_store.py; client/durable/resender.py",
+        " client/durable/rocksdb_store.py; client/durable/sql_store.py; client/durable/sql_locks.py;"
+        " client/durable/resender.py",
         "entries of a retry store that another program changed",
         "a version and a checksum in each entry; what an owner's record says is not believed blindly",
         "tests/client/durable/test_entry.py::test_any_flipped_bit_is_noticed"

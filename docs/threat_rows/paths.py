@@ -83,6 +83,9 @@ PATHS: Final = [
 QUIET_PATHS: Final = [
     Quiet("broker/app.py; broker/lock/lock_manager.py; broker/lock/lock_table.py", "`replace` and `open` of values"),
     Quiet("client/handlers/handlers.py; store/disk/memory_lock.py", "names of functions only"),
-    Quiet("client/durable/rocksdb_store.py; client/durable/sql_store.py", "the directory that the application named"),
+    Quiet(
+        "client/durable/rocksdb_store.py; client/durable/sql_store.py; client/durable/sql_locks.py",
+        "the directory that the application named",
+    ),
     Quiet("common/logs.py", "the file that the operator named"),
 ]

@@ -11,17 +11,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 PACKAGES: Final[Mapping[str, Sequence[str]]] = {
     "redis-server": ("redis-server",),
     "mariadbd": ("mariadb-server",),
+    "postgres": ("postgresql",),
     "java": ("openjdk-17-jdk-headless", "default-jdk-headless"),
     "javac": ("openjdk-17-jdk-headless", "default-jdk-headless"),
     "mvn": ("maven",),
 }
 """Program to packages; the second is for distributions that no longer have the first."""
-PATH: Final = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec"))
+PATH: Final = os.pathsep.join(
+    (os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec", *map(str, Path("/usr/lib/postgresql").glob("*/bin")))
+)
 """Where Debian puts servers, too."""
 APT: Final = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
 UPDATE: Final = (*APT, "-o", "APT::Update::Error-Mode=any", "update")

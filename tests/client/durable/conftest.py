@@ -10,11 +10,12 @@ from pocketmq.client.durable.memory_store import MemoryStore
 from pocketmq.client.durable.opening import StoreOptions, open_url
 from pocketmq.client.durable.store import RetryStore
 from pocketmq.common.clock import SystemClock
-from tests.servers import mariadb_server, redis_server
+from tests.servers import mariadb_server, postgres_server, redis_server
 
-__all__ = ["mariadb_server", "redis_server"]
+__all__ = ["mariadb_server", "postgres_server", "redis_server"]
 
-KINDS = ["memory", "rocksdb", "sqlite", "redis", "mysql"]
+SERVERS = {"redis": "redis_server", "mysql": "mariadb_server", "postgresql": "postgres_server"}
+KINDS = ["memory", "rocksdb", "sqlite", *SERVERS]
 _names = itertools.count()
 
 
@@ -32,7 +33,7 @@ def url_of(kind: str, request: pytest.FixtureRequest, tmp_path: Any) -> str:
         return f"rocksdb://{tmp_path / name}"
     if kind == "sqlite":
         return f"sqlite:///{tmp_path / 'retry.db'}?name={name}"
-    server = request.getfixturevalue("redis_server" if kind == "redis" else "mariadb_server")
+    server = request.getfixturevalue(SERVERS[kind])
     return f"{server}?name={name}"
 
 

@@ -11,7 +11,15 @@ import pytest
 from pocketmq.client.durable.entry import Entry
 from pocketmq.client.durable.errors import RetryStoreLocked, RetryStoreUnreachable
 from pocketmq.client.durable.opening import StoreOptions, open_url
-from pocketmq.client.durable.ownership import LEASE_MS_MAX, MARGIN_MS, Owner, Patience, StoreWait, open_when_free
+from pocketmq.client.durable.ownership import (
+    LEASE_MS_MAX,
+    MARGIN_MS,
+    Owner,
+    Patience,
+    StoreWait,
+    Tokens,
+    open_when_free,
+)
 from pocketmq.client.durable.store import Changes, RetryStore, Summary
 from pocketmq.common.clock import ManualClock
 from tests.client.durable.conftest import url_of
@@ -26,9 +34,9 @@ def locked(left_ms: int, owner: str = "a") -> RetryStoreLocked:
 
 def test_an_owner_is_read_as_it_was_written() -> None:
     """It has all fields of the owner; the bare token of an earlier version has no other facts."""
-    owner = Owner.new(ManualClock(), LEASE_MS)
+    owner = Owner.new(ManualClock(), LEASE_MS, Tokens().new())
     assert Owner.decode(owner.encode()) == owner
-    assert Owner.new(ManualClock(), LEASE_MS).token != owner.token
+    assert Owner.new(ManualClock(), LEASE_MS, Tokens().new()).token != owner.token
     assert str(owner).startswith(f"process {owner.pid} on {owner.host}, since 2023-11-14T22:13:20Z")
     for value in (b"0123456789abcdef", b"\xff\x00", b"{}", b"[1]", b'{"token":"a","pid":"x"}'):
         assert str(Owner.decode(value)) == "another process"
@@ -142,7 +150,7 @@ class Database:
         return open_url(self.url, StoreOptions(lease_ms=lease_ms), clock)
 
 
-@pytest.fixture(params=["sqlite", "mysql"])
+@pytest.fixture(params=["sqlite", "mysql", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     """A database of each kind."""
     made = Database(url_of(request.param, request, tmp_path))

@@ -1,8 +1,11 @@
 """Every store keeps the same contract: the memory store is the model of the others."""
 
 import random
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ from pocketmq.client.durable.opening import StoreOptions, open_url, split_name
 from pocketmq.client.durable.store import DUE_MS_MAX, Changes, RetryStore
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
-from tests.servers import free_port, redis_at
+from tests.servers import free_port, postgres_at, redis_at
 
 NewStore = Callable[..., RetryStore]
 LANE = "T\x1fbroker-a\x1f3"
@@ -135,7 +138,7 @@ def test_a_second_owner_is_refused(new_store: NewStore) -> None:
     second.close()
 
 
-@pytest.mark.parametrize("kind", ["redis", "mysql", "sqlite"])
+@pytest.mark.parametrize("kind", ["redis", "mysql", "postgresql", "sqlite"])
 @pytest.mark.slow
 def test_an_owner_that_says_nothing_loses_the_store(kind: str, request: Any, tmp_path: Any) -> None:
     """After the lease another process takes over, and later writes of the first one have no effect."""
@@ -164,7 +167,7 @@ def test_an_owner_that_says_nothing_loses_the_store(kind: str, request: Any, tmp
     second.close()
 
 
-@pytest.mark.parametrize("kind", ["redis", "mysql", "sqlite"])
+@pytest.mark.parametrize("kind", ["redis", "mysql", "postgresql", "sqlite"])
 def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
     kind: str, request: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,8 +187,9 @@ def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
             server, call = (first._client, "pipeline") if kind == "redis" else (first._engine, "begin")
             patch.setattr(server, call, away)
             first.close()
-        with pytest.raises(RetryStoreLocked):
-            second.open()
+        if kind in ("redis", "sqlite"):  # a database server sees that the connection ended
+            with pytest.raises(RetryStoreLocked):
+                second.open()
 
     close_without_server()
     first.open()
@@ -193,12 +197,64 @@ def test_an_owner_that_could_not_give_the_store_back_opens_it_again(
     first.close()
 
     close_without_server()
-    second._kept_token = first._kept_token  # so it takes over the store, as it would after the lease
+    second._tokens.made = first._tokens.made  # so it takes over the store, as it would after the lease
     second.open()
     with pytest.raises(RetryStoreLocked):
         first.open()
     second.keep_alive()
     second.close()
+
+
+@pytest.mark.parametrize("kind", ["redis", "mysql", "postgresql", "sqlite"])
+def test_an_opening_whose_answer_was_lost_excludes_only_others(
+    kind: str, request: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server took the ownership, and the connection broke before it said so: the next opening takes it back."""
+    from tests.client.durable.conftest import url_of
+
+    url = url_of(kind, request, tmp_path)
+    first: Any = open_url(url, StoreOptions(lease_ms=60_000), SystemClock())
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RetryStoreUnreachable("the server is away")
+
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(first, "_summary", broken)
+            patch.setattr(first, "close", lambda: None)
+            with pytest.raises(RetryStoreUnreachable):
+                first.open()
+        if kind == "redis":
+            first._client = None
+        else:
+            first._engine.dispose()
+            first._engine = None
+    first._token = type(first._token)()
+    assert first.open().count == 0
+    first.keep_alive()
+    first.close()
+
+
+@pytest.mark.slow
+def test_a_database_that_restarts_proves_no_death() -> None:
+    """It forgets the locks of owners that live: the lease decides, and the owner goes on with its store."""
+    with tempfile.TemporaryDirectory(prefix="pocketmq-postgres-") as directory:
+        port = free_port()
+        with postgres_at(Path(directory), port) as server:
+            first, second = (open_url(server, StoreOptions(lease_ms=60_000), SystemClock()) for _ in range(2))
+            first.open()
+            first.write(Changes(added=[entry(1)]))
+        with pytest.raises(RetryStoreUnreachable):
+            first.keep_alive()
+        first.close()
+        with postgres_at(Path(directory), port):
+            with pytest.raises(RetryStoreLocked, match="it may be dead"):
+                second.open()
+            assert first.open().count == 1
+            first.keep_alive()
+            first.close()
+            assert second.open().count == 1, "given back"
+            second.close()
 
 
 @pytest.mark.slow
@@ -250,6 +306,15 @@ def test_a_database_that_is_not_there_is_reported() -> None:
         store.open()
     assert "secret" not in str(caught.value)
     assert "secret" not in store.name
+
+
+@pytest.mark.parametrize(("url", "extra"), [("mysql://h/d", "sql"), ("postgresql://h/d", "postgresql")])
+def test_a_missing_driver_is_named_with_its_extra(url: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL is refused at once, not taken for a server that is away."""
+    for driver in ("pymysql", "psycopg"):
+        monkeypatch.setitem(sys.modules, driver, None)
+    with pytest.raises(ConfigError, match=rf"pip install 'pocketmq\[{extra}\]'"):
+        open_url(url, StoreOptions(), SystemClock())
 
 
 @pytest.mark.parametrize("url", ["", "rocksdb", "rocksdb:", "ftp://x", "redis://h/0?name=a b", "oracle://x"])
