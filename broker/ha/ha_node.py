@@ -306,6 +306,7 @@ class HaNode:
         body.master_end_offset = told.master_end
         body.behind_bytes, body.behind_ms = told.behind_bytes, told.behind_ms
         body.last_error = told.last_error
+        body.disk_error = told.disk_error
 
 
 class PromiseRefused(PocketMQError):

@@ -9,6 +9,7 @@ from typing import Final
 from pocketmq.cli.doctor.broker_metrics import PULL_PAIR, SEND_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, AreaLine, Finding, Light, Severity
 from pocketmq.cli.doctor.rules.disk_space import disk_ratios
+from pocketmq.cli.doctor.rules.locks import lock_line
 from pocketmq.cli.doctor.rules.replication import replication_line
 from pocketmq.cli.doctor.rules.send import page_cache_timeout_ms
 from pocketmq.cli.doctor.rules.slow_stage import held_ms
@@ -171,5 +172,6 @@ _AREAS: Final[dict[Area, Callable[[BrokerMetrics], Iterator[str]]]] = {
     Area.FLUSH: _flush,
     Area.REPLICATION: replication_line,
     Area.READS: _reads,
+    Area.LOCKS: lock_line,
     Area.DISK: _disk,
 }

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.doctor.finding import Advice
 from pocketmq.cli.doctor.words import clean, seconds_text
 from pocketmq.common.settings import snake_case
+from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.protocol.lock import LockTableBody
 from pocketmq.remoting.string_map import camel_case
 from pocketmq.remoting.telemetry import (
     PairTelemetry,
@@ -22,6 +25,7 @@ from pocketmq.remoting.telemetry import (
     StageTelemetry,
     TelemetrySnapshot,
 )
+from pocketmq.store.config import StoreConfig
 
 SEND_PAIR: Final = "SendMessageThread"
 PULL_PAIR: Final = "PullMessageThread"
@@ -37,10 +41,8 @@ WAIT_LIMITS: Final = {
 OWN_SETTINGS: Final = frozenset(("send_drain_max", "pull_holds_max", "send_queue_size_bytes_max"))
 """Settings that RocketMQ does not have."""
 SETTINGS_LENGTH_MAX: Final = 1 << 20
-STORE_SETTINGS: Final = re.compile(
-    r"os_page|transient|fast_fail_if|flush_disk|flush_(commit|interval_commit)|commit_|warm_|sync_flush|disk_|append_mode|file_reserved"
-)
-"""Settings in the doctor's advice that belong to section ``[store]``; the others belong to ``[broker]``."""
+SECTIONS: Final = {"broker": BrokerConfig, "store": StoreConfig}
+"""Sections of the broker's file whose settings the doctor advises."""
 
 _SIZE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:([KMGTPE])i?)?B?\s*", re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
@@ -49,7 +51,7 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A broker at one time. ``pocketmq`` is False for a real RocketMQ; ``telemetry`` is None where there is none, and
-    where it cannot be decoded (``telemetry_unreadable``).
+    where it cannot be decoded (``telemetry_unreadable``). ``ha`` and ``locks`` are None where they were not read.
     """
 
     broker: str
@@ -59,6 +61,17 @@ class Snapshot:
     telemetry: TelemetrySnapshot | None = None
     pocketmq: bool = True
     telemetry_unreadable: bool = False
+    ha: HaStatusBody | None = None
+    locks: LockTableBody | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Another broker of the same name. ``ha`` None: not read, as ``error`` says."""
+
+    address: str
+    ha: HaStatusBody | None = None
+    error: str = ""
 
 
 class BrokerSettings:
@@ -108,6 +121,7 @@ class BrokerMetrics:
     snapshot: Snapshot
     settings: BrokerSettings
     previous: Snapshot | None = None
+    peers: tuple[Peer, ...] = ()
     refusals: list[Refused] = field(init=False)
     """Kinds that were refused within the window, the most frequent first."""
 
@@ -241,7 +255,8 @@ class BrokerMetrics:
         """Return the name under which this broker's operator finds a setting."""
         if not self.snapshot.pocketmq:
             return setting if setting in OWN_SETTINGS else camel_case(setting).replace("BusyTimeout", "BusyTimeOut")
-        return f"{'store' if STORE_SETTINGS.match(setting) else 'broker'}.{setting}"
+        sections = [name for name, config in SECTIONS.items() if setting in config.__struct_fields__]
+        return f"{sections[0]}.{setting}" if sections else setting
 
     def advice(self, setting: str, suggested: str, cost: str) -> tuple[Advice]:
         """Return advice on one setting, with its present value."""

@@ -46,7 +46,7 @@ def doctor(
         int | None, typer.Option("--rounds", min=1, help="With --watch: end after this many checks.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document for each check.")] = False,
-    timeout: options.Timeout = "3s",
+    timeout: options.Timeout = "1500ms",
     former_timeout_ms: options.FormerTimeoutMs = None,
 ) -> None:
     """Check brokers of PocketMQ or RocketMQ: what is wrong, why, and what a cure costs.
@@ -73,14 +73,15 @@ async def _check(
     from pocketmq.cli.doctor.session import Session
 
     async with BrokerReader(timeout_ms=timeout_ms) as reader:
-        targets = _given(brokers) or await reader.targets(namesrv)
+        given = _given(brokers)
+        targets = given or await reader.targets(namesrv)
         if not targets:
             raise ConfigError(
                 "no broker to check",
                 why=f"the name server at {namesrv} knows none",
                 hint="start a broker, or give one: --broker HOST:PORT",
             )
-        session = Session(reader, targets)
+        session = Session(reader, targets, asks_others=bool(given))
         code = ExitCode.OK
         count = 0
         while True:

@@ -3,14 +3,15 @@
 Lives here: ``diagnose`` (all rules over one snapshot) and ``examine`` (findings, one line an area, missing data).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from pocketmq.cli.doctor.areas import area_lines
-from pocketmq.cli.doctor.broker_metrics import NOT_KNOWN, BrokerMetrics, BrokerSettings, Snapshot
+from pocketmq.cli.doctor.broker_metrics import NOT_KNOWN, BrokerMetrics, BrokerSettings, Peer, Snapshot
 from pocketmq.cli.doctor.finding import Area, Diagnosis, Finding
+from pocketmq.cli.doctor.rules.locks import lock_rules
 from pocketmq.cli.doctor.rules.reads import read_rules
 from pocketmq.cli.doctor.rules.refusals import refusal_rules
 from pocketmq.cli.doctor.rules.replication import replication_rules
@@ -26,6 +27,7 @@ RULES: Final[tuple[Callable[[BrokerMetrics], Iterator[Finding]], ...]] = (
     send_rules,
     store_rules,
     read_rules,
+    lock_rules,
     replication_rules,
     setting_rules,
 )
@@ -33,12 +35,15 @@ _ORDER: Final = {area: place for place, area in enumerate(Area)}
 
 
 def diagnose(
-    snapshot: Snapshot, settings: BrokerSettings | Mapping[str, str], previous: Snapshot | None = None
+    snapshot: Snapshot,
+    settings: BrokerSettings | Mapping[str, str],
+    previous: Snapshot | None = None,
+    peers: Sequence[Peer] = (),
 ) -> list[Finding]:
     """Return the findings, worst first; empty for a healthy broker. Never raises."""
     if not isinstance(settings, BrokerSettings):
         settings = BrokerSettings(settings)
-    return _findings(BrokerMetrics(snapshot, settings, previous))
+    return _findings(BrokerMetrics(snapshot, settings, previous, tuple(peers)))
 
 
 def _findings(metrics: BrokerMetrics) -> list[Finding]:
@@ -57,9 +62,11 @@ def _known_settings(finding: Finding, metrics: BrokerMetrics) -> Finding:
     return finding if known == finding.settings else msgspec.structs.replace(finding, settings=known)
 
 
-def examine(snapshot: Snapshot, settings: BrokerSettings, previous: Snapshot | None = None) -> Diagnosis:
-    """Return the whole diagnosis of one broker."""
-    metrics = BrokerMetrics(snapshot, settings, previous)
+def examine(
+    snapshot: Snapshot, settings: BrokerSettings, previous: Snapshot | None = None, peers: Sequence[Peer] = ()
+) -> Diagnosis:
+    """Return the whole diagnosis of one broker; ``peers``: the others of its name."""
+    metrics = BrokerMetrics(snapshot, settings, previous, tuple(peers))
     findings = _findings(metrics)
     return Diagnosis(
         broker=clean(snapshot.broker),

@@ -36,6 +36,7 @@ class Area(enum.Enum):
     FLUSH = "flush"
     REPLICATION = "slaves"
     READS = "reads"
+    LOCKS = "locks"
     DISK = "disk"
 
 

@@ -1,14 +1,14 @@
 """Reads a broker's own data, also from one that refuses sends at this moment.
 
-Lives here: ``BrokerReader``: the list of brokers, and the runtime table (code 28), settings (26) and telemetry of one.
-The admin pair serves these codes; flow control of sends does not affect it.
+Lives here: ``BrokerReader``: the list of brokers, and of one the runtime table (code 28) with its telemetry, settings
+(26), replication and queue locks, all asked for at once. Flow control of sends does not affect these codes.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from pocketmq.cli.doctor.broker_metrics import BrokerSettings, Snapshot
 from pocketmq.client.connection.name_servers import NameServers, parse_addresses
@@ -20,10 +20,14 @@ from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
-from pocketmq.remoting.protocol.body import KVTable, decode_body
+from pocketmq.remoting.protocol.body import Body, KVTable, decode_body
+from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.protocol.lock import LockListRequestHeader, LockTableBody
 from pocketmq.remoting.protocol.namesrv import ClusterInfo
+from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, TelemetrySnapshot, decode_telemetry
 
+_T = TypeVar("_T", bound=Body)
 BROKERS_MAX: Final = 256
 """Check a larger cluster in parts, by address."""
 
@@ -99,6 +103,14 @@ class BrokerReader:
         ]
         return found[:BROKERS_MAX]
 
+    async def members(self, namesrv: str, names: Set[str]) -> list[Target]:
+        """Return the brokers of some names, none if these name servers do not answer."""
+        try:
+            found = await self.targets(namesrv) if namesrv else []
+        except PocketMQError:
+            return []
+        return [target for target in found if target.name.partition("#")[0] in names]
+
     async def read_all(self, targets: Sequence[Target]) -> list[Reading]:
         """Read all targets concurrently."""
         return list(await asyncio.gather(*map(self.read, targets)))
@@ -107,11 +119,16 @@ class BrokerReader:
         """Read one target; an error becomes part of the reading."""
         try:
             channel = await self._pool.get(target.address)
-            runtime = await self._runtime(channel)
+            rest = asyncio.gather(self._settings(channel), self._ha(channel), self._locks(channel))
+            try:
+                runtime = await self._runtime(channel)
+            except PocketMQError:
+                rest.cancel()
+                raise
         except PocketMQError as error:
             return Reading(target, self._clock.now_ms(), error=error)
         at_ms = self._clock.now_ms()
-        settings = await self._settings(channel)
+        settings, ha, locks = await rest
         name = target.name or settings.text("broker_name") or target.address
         has_telemetry = TELEMETRY_KEY in runtime
         telemetry = _telemetry(runtime)
@@ -123,6 +140,8 @@ class BrokerReader:
             telemetry=telemetry,
             pocketmq=channel.announcement is not None or has_telemetry,
             telemetry_unreadable=has_telemetry and telemetry is None,
+            ha=ha,
+            locks=locks,
         )
         return Reading(target, at_ms, snapshot, settings)
 
@@ -147,13 +166,34 @@ class BrokerReader:
 
     async def _settings(self, channel: ClientChannel) -> BrokerSettings:
         """Return the settings; empty if the broker does not send them."""
+        body = await self._body(channel, RequestCode.GET_BROKER_CONFIG)
+        return BrokerSettings.parse((body or b"").decode("utf-8", "replace"))
+
+    async def _ha(self, channel: ClientChannel) -> HaStatusBody | None:
+        """Return the state of replication; None from RocketMQ, and where there is none."""
+        body = await self._body(channel, RequestCode.HA_STATUS) if channel.announcement is not None else None
+        return _decoded(body, HaStatusBody)
+
+    async def _locks(self, channel: ClientChannel) -> LockTableBody | None:
+        """Return the locks of ordered queues; None from RocketMQ, which lists none."""
+        if channel.announcement is None:
+            return None
+        return _decoded(await self._body(channel, RequestCode.LOCK_LIST, LockListRequestHeader()), LockTableBody)
+
+    async def _body(self, channel: ClientChannel, code: int, header: Header | None = None) -> bytes | None:
+        """Return the body of an answer, None without one: the doctor says less then."""
         try:
-            response = await channel.request(RequestCode.GET_BROKER_CONFIG, None, timeout_ms=self._timeout_ms)
+            response = await channel.request(code, header, timeout_ms=self._timeout_ms)
         except PocketMQError:
-            return BrokerSettings({})
-        if response.code != ResponseCode.SUCCESS:
-            return BrokerSettings({})
-        return BrokerSettings.parse(bytes(response.body).decode("utf-8", "replace"))
+            return None
+        return bytes(response.body) if response.code == ResponseCode.SUCCESS else None
+
+
+def _decoded(body: bytes | None, kind: type[_T]) -> _T | None:
+    try:
+        return None if body is None else decode_body(body, kind)
+    except PocketMQError:
+        return None
 
 
 def _telemetry(runtime: dict[str, str]) -> TelemetrySnapshot | None:

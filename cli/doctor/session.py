@@ -9,12 +9,15 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Snapshot
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Peer, Snapshot
 from pocketmq.cli.doctor.diagnosis import examine
 from pocketmq.cli.doctor.finding import Area, Diagnosis, error
 from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target, what_to_check
 from pocketmq.cli.doctor.words import clean, count_text, rate_text
 
+SLAVE: Final = "SLAVE"
+OTHERS_MAX: Final = 16
+"""Brokers beside the targets that are read to explain them."""
 SECOND_CHECK_S: Final = 2.0
 """A broker without telemetry has totals only, so it is read twice, this far apart."""
 
@@ -35,11 +38,18 @@ class Session:
     """Checks brokers repeatedly. One caller at a time."""
 
     def __init__(
-        self, reader: BrokerReader, targets: Sequence[Target], *, second_check_s: float = SECOND_CHECK_S
+        self,
+        reader: BrokerReader,
+        targets: Sequence[Target],
+        *,
+        second_check_s: float = SECOND_CHECK_S,
+        asks_others: bool = False,
     ) -> None:
+        """``asks_others``: the targets may be some brokers of a name, not all."""
         self._reader = reader
         self._targets = list(targets)
         self._second_check_s = second_check_s
+        self._asks_others = asks_others
         self._snapshots: dict[str, Snapshot] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
 
@@ -52,9 +62,27 @@ class Session:
                     self._snapshots[reading.target.address] = reading.snapshot
             await asyncio.sleep(self._second_check_s)
             readings = await self._reader.read_all(self._targets)
-        return [self._round(reading) for reading in readings]
+        others = await self._others(readings)
+        return [self._round(reading, _peers(reading, [*readings, *others])) for reading in readings]
 
-    def _round(self, reading: Reading) -> Round:
+    async def _others(self, readings: Sequence[Reading]) -> list[Reading]:
+        """Read brokers of the same names that are no targets: a pair is explained by both of its ends."""
+        wanted: dict[str, set[str]] = {}
+        for reading in readings:
+            ha, settings = reading.snapshot and reading.snapshot.ha, reading.settings
+            if ha and settings and (ha.role == SLAVE or ha.total_replicas > 1 or ha.slaves or ha.followers):
+                wanted.setdefault(settings.text("namesrv_addr") or "", set()).add(ha.broker_name)
+        known = {reading.target.address for reading in readings}
+        if not self._asks_others:
+            return []
+        found: dict[str, Target] = {}
+        for namesrv, names in wanted.items():
+            for target in await self._reader.members(namesrv, names):
+                if target.address not in known:
+                    found[target.address] = target
+        return await self._reader.read_all(list(found.values())[:OTHERS_MAX]) if found else []
+
+    def _round(self, reading: Reading, peers: Sequence[Peer]) -> Round:
         address = reading.target.address
         previous, before = self._snapshots.get(address), self._diagnoses.get(address)
         rates: tuple[str, ...] = ()
@@ -62,7 +90,7 @@ class Session:
             diagnosis = _unreachable(reading)
         else:
             settings = reading.settings or BrokerSettings({})
-            diagnosis = examine(reading.snapshot, settings, previous)
+            diagnosis = examine(reading.snapshot, settings, previous, peers)
             rates = tuple(_rates(BrokerMetrics(reading.snapshot, settings, previous)))
             self._snapshots[address] = reading.snapshot
         self._diagnoses[address] = diagnosis
@@ -77,6 +105,30 @@ class Session:
         )
 
 
+def _peers(reading: Reading, readings: Sequence[Reading]) -> list[Peer]:
+    """Return the other brokers of the name of one."""
+    name = _name(reading)
+    return [
+        Peer(
+            address=each.target.address,
+            ha=each.snapshot.ha if each.snapshot is not None else None,
+            error=_error_text(each) if each.error is not None else "it says nothing about its replication",
+        )
+        for each in readings
+        if name and each.target.address != reading.target.address and _name(each) == name
+    ]
+
+
+def _name(reading: Reading) -> str:
+    ha = reading.snapshot.ha if reading.snapshot is not None else None
+    return ha.broker_name if ha is not None else reading.target.name.partition("#")[0]
+
+
+def _error_text(reading: Reading) -> str:
+    why = reading.error
+    return "" if why is None else clean(why.what if not why.why else f"{why.what}: {why.why}")
+
+
 def _has_totals_only(reading: Reading) -> bool:
     return reading.snapshot is not None and reading.snapshot.telemetry is None
 
@@ -84,7 +136,7 @@ def _has_totals_only(reading: Reading) -> bool:
 def _unreachable(reading: Reading) -> Diagnosis:
     why = reading.error
     assert why is not None
-    text = clean(why.what if not why.why else f"{why.what}: {why.why}")
+    text = _error_text(reading)
     return Diagnosis(
         broker=clean(reading.target.name or reading.target.address),
         address=clean(reading.target.address),

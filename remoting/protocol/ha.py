@@ -162,6 +162,8 @@ class HaStatusBody(Body):
     behind_bytes: int = 0
     behind_ms: int = 0
     last_error: str = ""
+    disk_error: str = ""
+    """Why a slave's own disk takes no bytes; empty: it takes them, or this version does not say."""
     is_counted: bool = True
     """Of a slave: False while its master does not count its acknowledgements, so that it must not be promoted."""
     topics_version: DataVersion = msgspec.field(default_factory=DataVersion)

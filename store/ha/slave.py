@@ -83,6 +83,8 @@ class SlaveSideStatus(msgspec.Struct, frozen=True, kw_only=True):
     behind_ms: int
     epoch: int
     last_error: str
+    disk_error: str
+    """Why its own disk takes no bytes; it follows nobody meanwhile. Empty: it takes them."""
     received_bytes: int
     connects: int
     waits_for_restart: bool
@@ -215,6 +217,7 @@ class HaSlave:
             behind_ms=behind_ms,
             epoch=self._epoch[0] if self._following else self._state.epochs.cut(end).last_number,
             last_error=self._last_error,
+            disk_error="" if (sick := self._sick) is None else str(sick),
             received_bytes=self._received_bytes,
             connects=self._connects,
             waits_for_restart=self._waits_for_restart,

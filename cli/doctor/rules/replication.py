@@ -1,18 +1,20 @@
-"""Rules: masters and slaves.
+"""Rules: masters.
 
-Lives here: a master that was replaced, sends that are stored on too few machines, a slave that does not follow.
+Lives here: a master that was replaced, sends that are stored on too few machines; the line of masters and slaves.
 """
 
 from collections.abc import Iterator
 from typing import Any, Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
-from pocketmq.cli.doctor.finding import Area, Finding, error, note, warning
-from pocketmq.cli.doctor.words import clean, count_text
+from pocketmq.cli.doctor.finding import Area, Finding, Severity, error, note
+from pocketmq.cli.doctor.rules.slaves import reason_of, slave_rules
+from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
+from pocketmq.cli.doctor.words import clean, count_text, ms_text, plural
 from pocketmq.common.units import bytes_text
 
-SYNC_MASTER: Final = "SYNC_MASTER"
-SLAVE_BEHIND_BYTES: Final = 64 << 20
+SLAVE_TIMEOUT_MS: Final = 3_000
+"""RocketMQ's default of ``slave_timeout``, for a broker that does not send its settings."""
 _ABOUT: Final[dict[str, Any]] = {"area": Area.REPLICATION, "reference": "docs/replication.md"}
 
 
@@ -21,6 +23,24 @@ def replication_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
     role = metrics.runtime("haRole")
     if role == "FENCED":
         by = clean(metrics.runtime("haFencedBy") or "another broker")
+        ha = metrics.snapshot.ha
+        if by in (metrics.snapshot.address, None if ha is None else clean(ha.address)):
+            yield error(
+                **_ABOUT,
+                key="fenced-by-own-epoch",
+                title="this master has a new store under an old name: it takes no sends",
+                evidence=(
+                    f"epoch of its store: {clean(metrics.runtime('haEpoch') or '?')}; a name server knows a newer "
+                    "one, of this same address",
+                ),
+                cause="The name servers remember the epoch of the store that this broker had before. Another store may "
+                "still have confirmed messages, so a new one may not take the name by itself.",
+                cure="If a slave has the old messages, promote it: pocketmq ha promote BROKER_NAME; this broker then "
+                "becomes its slave. Or bring the old store back. Only if all of them are gone for good: stop the "
+                "brokers of this name, and pocketmq ha forget BROKER_NAME. Do not use pocketmq ha demote: it leaves no "
+                "master.",
+            )
+            return
         yield error(
             **_ABOUT,
             key="fenced-by-epoch",
@@ -30,7 +50,7 @@ def replication_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
             cure="Make it a slave: pocketmq ha demote BROKER_NAME. Producers find the new master by themselves.",
         )
     elif role == "SLAVE":
-        yield from _slave(metrics)
+        yield from slave_rules(metrics)
     elif role is not None:
         yield from _master(metrics)
 
@@ -38,36 +58,54 @@ def replication_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
 def _master(metrics: BrokerMetrics) -> Iterator[Finding]:
     copies, needed = metrics.number("haInSyncCopies"), metrics.number("haInSyncCopiesNeeded")
     missing = copies is not None and needed is not None and copies < needed
-    refused, late = metrics.grown("haSlaveNotAvailable"), metrics.grown("haSlaveTimeouts")
-    refused_ever, late_ever = metrics.number("haSlaveNotAvailable") or 0, metrics.number("haSlaveTimeouts") or 0
-    behind = metrics.size_bytes("haSlaveBehindBytesMax") or 0
+    refused, refused_ever = metrics.grown("haSlaveNotAvailable"), metrics.number("haSlaveNotAvailable") or 0
     if missing or refused:
+        why = reason_of(metrics)
         yield error(
             **_ABOUT,
             key="slave-not-available",
             title="sends get SLAVE_NOT_AVAILABLE: they are stored on the master alone",
             evidence=(
-                f"{count_text(int(copies or 0))} of {count_text(int(needed or 0))} copies in sync, the slave furthest "
-                f"behind lacks {bytes_text(behind)}; {count_text(int(refused_ever))} such answers since the start",
+                f"{count_text(int(copies or 0))} of {count_text(int(needed or 0))} copies in sync, "
+                f"{count_text(int(refused_ever))} such answers since the start",
+                *why.evidence,
             ),
             cause="A synchronous master waits for its slaves only while enough of them are connected and less than "
-            "ha_slave_fallbehind_max behind; otherwise it answers at once that losing the master may lose the message.",
-            cure="Find the missing slave with pocketmq ha status, and see its ha log; the answers are SEND_OK again "
-            "when it has caught up.",
+            "ha_slave_fallbehind_max behind; otherwise it answers at once that losing the master may lose the "
+            f"message. {why.cause}".rstrip(),
+            cure=f"{why.cure} The answers are SEND_OK again when the slave has caught up.",
         )
-    if late:
-        yield error(
+    yield from _timeouts(metrics)
+
+
+def _timeouts(metrics: BrokerMetrics) -> Iterator[Finding]:
+    """Sends that wait for a slave: known at the first check by the drains that wait and by their stage."""
+    late, late_ever = metrics.grown("haSlaveTimeouts"), metrics.number("haSlaveTimeouts") or 0
+    waiters, waited = metrics.number("haWaiters") or 0, metrics.stage("replica_wait")
+    timeout_ms = metrics.settings.number("slave_timeout") or SLAVE_TIMEOUT_MS
+    recent = waited is not None and waited.max_us >= timeout_ms * 1000
+    stuck = waiters > 0 and (recent or bool(late) or _silent_ms(metrics) >= timeout_ms / 2)
+    if late or recent or stuck:
+        why = reason_of(metrics)
+        counted = f"{count_text(int(late_ever))} such answers since the start"
+        if late is not None:
+            counted += f", {count_text(int(late))} since the previous check"
+        yield Finding(
             **_ABOUT,
+            severity=Severity.ERROR if late or stuck else Severity.WARNING,
             key="slave-timeout",
-            title="sends get FLUSH_SLAVE_TIMEOUT: no slave confirms in time",
+            title="sends get FLUSH_SLAVE_TIMEOUT: no slave confirms in time"
+            if late or stuck
+            else f"sends got FLUSH_SLAVE_TIMEOUT {metrics.window}",
             evidence=(
-                f"{count_text(int(late))} since the previous check, {count_text(int(late_ever))} since the start; "
-                f"{count_text(int(metrics.number('haWaiters') or 0))} drains wait now, the slave furthest behind lacks "
-                f"{bytes_text(behind)}",
+                f"{count_text(int(waiters))} drains wait for a slave now; {counted}",
+                *(() if waited is None else (stage_line(waited, metrics.window),)),
+                *slowest_lines(metrics, "replica_wait"),
+                *why.evidence,
             ),
-            cause="A slave is connected but slow: its disk, its CPU or the network. Each send waits slave_timeout.",
-            cure="Find out what is slow on the slave (its ha and store logs, pocketmq doctor disk DIR there). A "
-            "smaller ha_slave_fallbehind_max turns the waits into SLAVE_NOT_AVAILABLE at once.",
+            cause=f"A slave is connected and does not confirm within {ms_text(timeout_ms)} (slave_timeout): its disk, "
+            f"its processors or the network. {why.cause}".rstrip(),
+            cure=f"{why.cure} A smaller ha_slave_fallbehind_max turns the waits into SLAVE_NOT_AVAILABLE at once.",
         )
     elif late is None and late_ever:
         yield note(
@@ -80,28 +118,10 @@ def _master(metrics: BrokerMetrics) -> Iterator[Finding]:
         )
 
 
-def _slave(metrics: BrokerMetrics) -> Iterator[Finding]:
-    behind = metrics.size_bytes("haBehindBytes") or 0
-    if metrics.runtime("haConnected") == "false":
-        reason = clean(metrics.runtime("haLastError") or "no reason given")
-        yield error(
-            **_ABOUT,
-            key="slave-follows-nobody",
-            title="this slave follows no master",
-            evidence=(reason,),
-            cause="Its master is not reachable, or one of the two refuses the other: another cluster, a log that "
-            "differs.",
-            cure="See pocketmq ha status. Without a master: pocketmq ha promote BROKER_NAME.",
-        )
-    elif behind > SLAVE_BEHIND_BYTES:
-        yield warning(
-            **_ABOUT,
-            key="slave-behind",
-            title=f"this slave is {bytes_text(behind)} behind its master",
-            evidence=(f"not copied yet: {bytes_text(behind)} now",),
-            cause="It started late and catches up, or its disk or the network takes less than producers send.",
-            cure="Watch whether it falls (--watch 5).",
-        )
+def _silent_ms(metrics: BrokerMetrics) -> int:
+    """Return how old the newest data of the slave furthest behind is, 0 if unknown."""
+    ha = metrics.snapshot.ha
+    return max((slave.behind_ms for slave in ha.slaves if slave.behind_bytes > 0), default=0) if ha is not None else 0
 
 
 def replication_line(metrics: BrokerMetrics) -> Iterator[str]:
@@ -113,8 +133,10 @@ def replication_line(metrics: BrokerMetrics) -> Iterator[str]:
     if role == "SLAVE":
         follows = "follows" if metrics.runtime("haConnected") == "true" else "follows no master"
         yield f"{follows}, {bytes_text(metrics.size_bytes('haBehindBytes') or 0)} behind"
-    elif metrics.number("haSlaves"):
+    elif metrics.number("haSlaves") or (metrics.number("haInSyncCopiesNeeded") or 0) > 1:
         copies, needed = metrics.number("haInSyncCopies") or 0, metrics.number("haInSyncCopiesNeeded") or 0
         lack = bytes_text(metrics.size_bytes("haSlaveBehindBytesMax") or 0)
         yield f"{count_text(int(copies))} copies in sync, SEND_OK needs {count_text(int(needed))}"
-        yield f"slaves at most {lack} behind"
+        yield f"slaves at most {lack} behind" if metrics.number("haSlaves") else "no slave is connected"
+        if waiters := metrics.number("haWaiters"):
+            yield f"{plural(waiters, 'drain')} of sends wait for a slave"

@@ -6,6 +6,8 @@ from typing import Any
 from pocketmq.cli.doctor.broker_metrics import Snapshot
 from pocketmq.cli.doctor.diagnosis import diagnose
 from pocketmq.cli.doctor.finding import Finding
+from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.protocol.lock import LockInfo, LockTableBody
 from pocketmq.remoting.telemetry import (
     ALL_PAIRS,
     FlushTelemetry,
@@ -120,7 +122,13 @@ def telemetry(**changes: Any) -> TelemetrySnapshot:
 
 
 def snapshot(
-    told: TelemetrySnapshot | None = None, *, at_ms: int = 100_000, pocketmq: bool = True, **runtime: Any
+    told: TelemetrySnapshot | None = None,
+    *,
+    at_ms: int = 100_000,
+    pocketmq: bool = True,
+    ha: HaStatusBody | None = None,
+    locks: Sequence[LockInfo] = (),
+    **runtime: Any,
 ) -> Snapshot:
     """Return a broker; ``told`` None: without telemetry."""
     return Snapshot(
@@ -130,6 +138,8 @@ def snapshot(
         runtime={**HEALTHY_RUNTIME, **runtime},
         telemetry=told,
         pocketmq=pocketmq,
+        ha=ha,
+        locks=LockTableBody(lock_max_live_time=60_000, locks=list(locks)),
     )
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from pocketmq.cli import doctor
-from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings
+from pocketmq.cli.doctor.broker_metrics import SECTIONS, BrokerMetrics, BrokerSettings
 from pocketmq.cli.doctor.diagnosis import diagnose, examine
 from pocketmq.cli.doctor.finding import Area, Light, Severity
 from pocketmq.cli.scenario.catalog import CATALOG
@@ -567,3 +567,14 @@ def test_slow_requests_are_evidence_of_their_stage() -> None:
     evidence = the(diagnose(snapshot(told), settings()), "append-slow").evidence
     assert any("took 900 ms, 880 ms of it in append" in line for line in evidence)
     assert not any("\x1b" in line for line in evidence)
+
+
+def test_each_advised_setting_exists_and_has_its_section() -> None:
+    """The names in the rules are those of the broker's file; RocketMQ's are in camel case."""
+    sources = [path.read_text() for path in Path(doctor.__path__[0], "rules").glob("*.py")]
+    advised = {name for text in sources for name in re.findall(r'\.advice\(\s*"(\w+)"', text)}
+    assert {"file_reserved_time", "transient_store_pool_enable", "lock_max_live_time"} <= advised
+    metrics = BrokerMetrics(snapshot(telemetry()), BrokerSettings({}))
+    for name in advised:
+        section, _, own = metrics.name_of(name).partition(".")
+        assert own in SECTIONS[section].__struct_fields__

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from pocketmq.cli.doctor.areas import area_lines
-from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Peer
 from pocketmq.cli.doctor.diagnosis import diagnose
 from pocketmq.cli.doctor.finding import Area, Light, Severity
-from tests.cli.doctor.snapshots import found_by, refusal, settings, snapshot, telemetry, the
+from pocketmq.remoting.protocol.ha import HaSlaveBody, HaStatusBody
+from tests.cli.doctor.snapshots import found_by, refusal, settings, snapshot, stage, telemetry, the
 
 MASTER: dict[str, Any] = {
     "haRole": "SYNC_MASTER",
@@ -43,7 +44,7 @@ def test_too_few_copies_explain_slave_not_available() -> None:
     finding = the(diagnose(snapshot(telemetry(), **told), settings()), "slave-not-available")
     assert finding.severity is Severity.ERROR
     assert "1 of 2 copies in sync" in finding.evidence[0]
-    assert "300 MiB" in finding.evidence[0]
+    assert "300 MiB" in finding.evidence[1]
     assert "12 such answers" in finding.evidence[0]
 
 
@@ -78,3 +79,81 @@ def test_refusals_of_a_replaced_master_are_explained() -> None:
     told = telemetry(refusals=[refusal("fenced_by_epoch", "service not available now", code=14)])
     texts = [finding.cure for finding in diagnose(snapshot(told), settings())]
     assert any("pocketmq ha demote" in text for text in texts)
+
+
+SLAVE: dict[str, Any] = {"haRole": "SLAVE", "haConnected": "false", "haLastError": "append refused: read-only"}
+READ_ONLY = "append refused: Read-only file system"
+
+
+def status(**changes: Any) -> HaStatusBody:
+    """Return a slave that lacks 54 KiB of the master's MiB."""
+    values: dict[str, Any] = {"broker_name": "a", "role": "SLAVE", "end_offset": (1 << 20) - (54 << 10)}
+    return HaStatusBody(**{**values, **changes})
+
+
+def test_a_stuck_slave_is_an_error_at_the_first_check() -> None:
+    """Drains wait, and their stage or the age of the slave's data shows for how long."""
+    waits = {**MASTER, "haWaiters": "150", "haSlaveTimeouts": "900"}
+    frozen = telemetry(stages=[stage("replica_wait", p50=3000, p99=3003, longest=3003)])
+    finding = the(diagnose(snapshot(frozen, **waits), settings()), "slave-timeout")
+    assert finding.severity is Severity.ERROR
+    assert "150 drains wait for a slave now; 900 such answers since the start" in finding.evidence[0]
+    assert any("replica_wait: p50 3.00 s" in line for line in finding.evidence)
+    seen = HaStatusBody(role="SYNC_MASTER", slaves=[HaSlaveBody(broker_id=1, behind_bytes=5, behind_ms=2_000)])
+    young = diagnose(snapshot(telemetry(), ha=seen, **{**waits, "haSlaveTimeouts": "0"}), settings())
+    assert the(young, "slave-timeout").severity is Severity.ERROR, "before the first send has timed out"
+
+
+def test_a_slave_that_confirms_again_is_a_warning() -> None:
+    """The window still shows the waits, and no drain waits now."""
+    late = telemetry(stages=[stage("replica_wait", longest=3003)])
+    finding = the(diagnose(snapshot(late, **{**MASTER, "haSlaveTimeouts": "7"}), settings()), "slave-timeout")
+    assert finding.severity is Severity.WARNING
+    busy = {**MASTER, "haWaiters": "3"}
+    assert found_by(telemetry(), **busy) == found_by(telemetry()), "waits of a quick slave are no finding"
+
+
+def test_the_disk_of_a_slave_is_named_at_both_ends_and_no_promotion_is_advised() -> None:
+    """The slave names its disk; its master names the slave, its disk, and how much it lacks."""
+    sick = status(disk_error=READ_ONLY)
+    lone = HaStatusBody(broker_name="a", role="SYNC_MASTER", end_offset=1 << 20)
+    here = diagnose(snapshot(telemetry(), ha=sick, **SLAVE), settings(), None, [Peer(address="m:1", ha=lone)])
+    finding = the(here, "slave-disk-failed")
+    assert finding.evidence == (READ_ONLY, "the master at m:1 answers; this slave lacks 54 KiB")
+    assert "slave-follows-nobody" not in {each.key for each in here}
+    alone = {**MASTER, "haInSyncCopies": "1", "haSlaves": "0"}
+    there = diagnose(snapshot(telemetry(), ha=lone, **alone), settings(), None, [Peer(address="s:2", ha=sick)])
+    master = the(there, "slave-not-available")
+    assert f"s:2 lacks 54 KiB; its disk: {READ_ONLY}" in master.evidence
+    assert "The disk of the slave at s:2 refuses its writes." in master.cause
+    for each in (finding, master):
+        assert "ha promote" not in each.cure
+
+
+def test_a_slave_that_does_not_answer_is_named_by_its_master() -> None:
+    """It stands still, or the network is cut: both are to be looked at there."""
+    gone = Peer(address="s:2", error="no answer within 1500 ms")
+    waits = {**MASTER, "haWaiters": "150"}
+    late = telemetry(stages=[stage("replica_wait", longest=3003)])
+    finding = the(diagnose(snapshot(late, **waits), settings(), None, [gone]), "slave-timeout")
+    assert "s:2 does not answer: no answer within 1500 ms" in finding.evidence
+    assert "whether the process at s:2 runs" in finding.cure
+
+
+def test_a_slave_without_a_master_promotes_only_if_the_master_is_gone() -> None:
+    """While its master answers, the way between them is the fault."""
+    lives = Peer(address="m:1", ha=HaStatusBody(role="SYNC_MASTER", end_offset=1 << 20))
+    near = the(diagnose(snapshot(telemetry(), **SLAVE), settings(), None, [lives]), "slave-follows-nobody")
+    assert "ha promote" not in near.cure
+    gone = Peer(address="m:1", error="refused")
+    far = the(diagnose(snapshot(telemetry(), **SLAVE), settings(), None, [gone]), "slave-follows-nobody")
+    assert "Only if it will not return: pocketmq ha promote" in far.cure
+
+
+def test_a_master_with_a_new_store_under_its_old_name_is_not_demoted() -> None:
+    """Its own address has the newer epoch: a demotion would leave no master."""
+    told: dict[str, Any] = {"haRole": "FENCED", "haEpoch": "0", "haFencedBy": "127.0.0.1:10911"}
+    found = diagnose(snapshot(telemetry(), **told), settings())
+    finding = the(found, "fenced-by-own-epoch")
+    assert "pocketmq ha forget BROKER_NAME" in finding.cure
+    assert "fenced-by-epoch" not in {each.key for each in found}
