@@ -111,13 +111,17 @@ class PoolTelemetry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlushTelemetry(msgspec.Struct, frozen=True, kw_only=True):
-    """Syncs of the commit log in the window. ``mode``: ASYNC_FLUSH or SYNC_FLUSH; ``behind_bytes``: not durable yet."""
+    """Syncs of the commit log in the window. ``mode``: ASYNC_FLUSH or SYNC_FLUSH; ``behind_bytes``: not durable yet.
+
+    ``running_ms``: how long the sync under way has taken so far; 0: none is.
+    """
 
     mode: str = ""
     count: int = 0
     p50_us: float = 0.0
     p99_us: float = 0.0
     max_us: float = 0.0
+    running_ms: int = 0
     behind_bytes: int = 0
     fenced: bool = False
 

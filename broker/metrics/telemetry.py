@@ -156,6 +156,7 @@ class Telemetry:
         reading = Reading(sources, self._clock.monotonic_ns())
         flush = sources.flush_times.window()
         store = sources.store
+        began_ns = store.log.flush_began_ns
         pools = [POOL.telemetry_of(pool) for _, pool in POOL.find(reading)]
         return TelemetrySnapshot(
             window_s=round((reading.now_ns - self._slot_begins_ns[0]) / 1e9, 3),
@@ -171,6 +172,7 @@ class Telemetry:
                 p50_us=flush.percentile_ns(0.5) / 1000,
                 p99_us=flush.percentile_ns(0.99) / 1000,
                 max_us=flush.max_ns / 1000,
+                running_ms=max(0, reading.now_ns - began_ns) // 1_000_000 if began_ns else 0,
                 **LOG.telemetry_of(store),
             ),
             put_times=[BucketCount(label=label, count=count) for label, count in sources.put_times.window()],

@@ -27,6 +27,8 @@ from pocketmq.common.units import NO_DATA, bytes_text
 from pocketmq.remoting.telemetry import PairTelemetry
 
 KINDS_MAX: Final = 5
+RUNNING_MS: Final = 100
+"""A sync that runs for longer is shown."""
 _LIGHTS: Final = {Severity.ERROR: Light.RED, Severity.WARNING: Light.YELLOW, Severity.NOTE: Light.GREEN}
 
 
@@ -138,6 +140,8 @@ def _flush(metrics: BrokerMetrics) -> Iterator[str]:
             )
         else:
             yield f"no sync {metrics.window}"
+        if flush.running_ms >= RUNNING_MS:
+            yield f"one has run for {ms_text(flush.running_ms)} so far"
     if behind is not None:
         yield f"{bytes_text(behind)} not durable"
 

@@ -46,7 +46,7 @@ def doctor(
         int | None, typer.Option("--rounds", min=1, help="With --watch: end after this many checks.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document for each check.")] = False,
-    timeout: options.Timeout = "1500ms",
+    timeout: options.Timeout = "1200ms",
     former_timeout_ms: options.FormerTimeoutMs = None,
 ) -> None:
     """Check brokers of PocketMQ or RocketMQ: what is wrong, why, and what a cure costs.

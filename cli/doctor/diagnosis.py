@@ -18,6 +18,7 @@ from pocketmq.cli.doctor.rules.replication import replication_rules
 from pocketmq.cli.doctor.rules.requests import request_rules
 from pocketmq.cli.doctor.rules.send import send_rules
 from pocketmq.cli.doctor.rules.settings import setting_rules
+from pocketmq.cli.doctor.rules.stall import stall_rules
 from pocketmq.cli.doctor.rules.store import store_rules
 from pocketmq.cli.doctor.words import clean
 
@@ -25,6 +26,7 @@ RULES: Final[tuple[Callable[[BrokerMetrics], Iterator[Finding]], ...]] = (
     refusal_rules,
     request_rules,
     send_rules,
+    stall_rules,
     store_rules,
     read_rules,
     lock_rules,

@@ -89,6 +89,8 @@ class CommitLog:
         self.flush_count = 0
         self.last_flush_ns = 0
         self.flush_ns_total = 0
+        self.flush_began_ns = 0
+        """Monotonic time at which the sync under way began; 0: none is."""
         self.fenced_by: StoreError | None = None
         self.commit_failed_by: StoreError | None = None
         """Why the last commit failed; None again after one that succeeded."""
@@ -430,7 +432,7 @@ class CommitLog:
             start, end = self.flushed_offset, self.committed_offset
             if start == end:
                 return end
-            begin_ns = self._clock.monotonic_ns()
+            self.flush_began_ns = begin_ns = self._clock.monotonic_ns()
             try:
                 names_unsynced, self.writer.names_unsynced = self.writer.names_unsynced, False
                 parts = self._segments.between(start, end)
@@ -442,6 +444,8 @@ class CommitLog:
                 failed = error if isinstance(error, StoreError) else translated(error, "sync failed", "the log")
                 self._fence(failed)
                 raise self._fence_error() from error
+            finally:
+                self.flush_began_ns = 0
             self._advance_flushed(end)
             for segment in parts:
                 if segment.end_offset <= end:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
-from pocketmq.cli.doctor.finding import Area, Finding, Severity, error, note
-from pocketmq.cli.doctor.rules.slaves import reason_of, slave_rules
+from pocketmq.cli.doctor.finding import Area, Finding, Severity, error, note, warning
+from pocketmq.cli.doctor.rules.slaves import SLAVE_BEHIND_BYTES, reason_of, slave_rules
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
 from pocketmq.cli.doctor.words import clean, count_text, ms_text, plural
 from pocketmq.common.units import bytes_text
 
+OLD_MS: Final = 5_000
+"""From this age on the newest data of a slave are old: a healthy one confirms within milliseconds."""
 SLAVE_TIMEOUT_MS: Final = 3_000
 """RocketMQ's default of ``slave_timeout``, for a broker that does not send its settings."""
 _ABOUT: Final[dict[str, Any]] = {"area": Area.REPLICATION, "reference": "docs/replication.md"}
@@ -75,7 +77,28 @@ def _master(metrics: BrokerMetrics) -> Iterator[Finding]:
             f"message. {why.cause}".rstrip(),
             cure=f"{why.cure} The answers are SEND_OK again when the slave has caught up.",
         )
-    yield from _timeouts(metrics)
+    found = list(_timeouts(metrics))
+    yield from found
+    if not any(each.severity is Severity.ERROR for each in found):
+        yield from _far_behind(metrics)
+
+
+def _far_behind(metrics: BrokerMetrics) -> Iterator[Finding]:
+    """A connected slave that no send waits for, and that does not keep up."""
+    ha = metrics.snapshot.ha
+    slaves = [] if ha is None else ha.slaves
+    if any(
+        each.behind_bytes > SLAVE_BEHIND_BYTES or (each.behind_bytes and each.behind_ms > OLD_MS) for each in slaves
+    ):
+        why = reason_of(metrics)
+        yield warning(
+            **_ABOUT,
+            key="slave-falls-behind",
+            title="a slave does not keep up: losing this master loses what the slave lacks",
+            evidence=why.evidence,
+            cause=f"It is connected and takes less than producers send, or nothing at all. {why.cause}".rstrip(),
+            cure=why.cure,
+        )
 
 
 def _timeouts(metrics: BrokerMetrics) -> Iterator[Finding]:

@@ -79,6 +79,10 @@ def explain_wait(metrics: BrokerMetrics) -> Explanation:
     if SLOW_US / 1000 <= held < HELD_MS_MAX:
         evidence.insert(0, f"an append has held the append lock for {ms_text(held)} so far")
         return _slow_append(metrics, tuple(evidence))
+    longest_ms = metrics.telemetry.page_cache.longest_hold_ms_last_minute if metrics.telemetry is not None else 0
+    if metrics.wait_limit_ms(SEND_PAIR) <= longest_ms < HELD_MS_MAX:  # a failed append may be in no stage
+        evidence.insert(0, f"the append lock was held for {ms_text(longest_ms)} at a time {metrics.window}")
+        return _slow_append(metrics, tuple(evidence))
     if not on_the_way:
         return Explanation(
             "",

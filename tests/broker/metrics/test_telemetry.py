@@ -209,6 +209,14 @@ def test_flushes_are_counted_each_with_its_time(world: World) -> None:
     assert times.totals().sum_ns == 18 * MS
 
 
+def test_a_sync_under_way_shows_how_long_it_runs(world: World) -> None:
+    """A disk that stands still ends no sync, so that only this shows it."""
+    assert world.telemetry.snapshot().flush.running_ms == 0
+    world.store.log.flush_began_ns = world.clock.monotonic_ns()
+    world.clock.advance_ms(3_500)
+    assert world.telemetry.snapshot().flush.running_ms == 3_500
+
+
 def test_midnight_is_remembered_twice() -> None:
     """This morning's and yesterday morning's totals, as RocketMQ's BrokerStats keeps them."""
     counters = BrokerCounters()

@@ -1,12 +1,13 @@
 """Timed flushes of the log, without sends that wait."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import pytest
 
 from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX
-from pocketmq.store.errors import DiskError
+from pocketmq.store.errors import DiskError, StoreError
 from tests.store.log_fakes import HookedFileSystem, Stepped
 
 
@@ -58,6 +59,30 @@ def test_a_sleeping_service_is_woken_once_by_the_first_append(tmp_path: Path) ->
     stepped.append(b"3")
     assert worker.woken
     stepped.store.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_sync_is_under_way_until_it_ends_well_or_not(tmp_path: Path, fails: bool) -> None:
+    """Its beginning is seen from outside while the disk stands still."""
+    files = HookedFileSystem()
+    stepped = Stepped(tmp_path, files)
+    log, seen = stepped.store.log, []
+
+    def look(operation: str, path: str) -> None:
+        if operation == "sync" and "commitlog/" in path and not path.endswith(ALLOCATING_SUFFIX):
+            seen.append(log.flush_began_ns)
+            if fails:
+                raise DiskError("sync failed", why="test")
+
+    stepped.append(b"x")
+    files.hook = look
+    now_ns = stepped.clock.monotonic_ns()
+    with contextlib.suppress(StoreError):
+        log.flush()
+    files.hook = None
+    assert (seen, log.flush_began_ns) == ([now_ns], 0)
+    with contextlib.suppress(StoreError):
+        stepped.store.close()
 
 
 def test_a_full_segment_is_flushed_and_given_back(tmp_path: Path) -> None:

@@ -132,11 +132,11 @@ def test_the_disk_of_a_slave_is_named_at_both_ends_and_no_promotion_is_advised()
 
 def test_a_slave_that_does_not_answer_is_named_by_its_master() -> None:
     """It stands still, or the network is cut: both are to be looked at there."""
-    gone = Peer(address="s:2", error="no answer within 1500 ms")
+    gone = Peer(address="s:2", error="no answer within 1200 ms")
     waits = {**MASTER, "haWaiters": "150"}
     late = telemetry(stages=[stage("replica_wait", longest=3003)])
     finding = the(diagnose(snapshot(late, **waits), settings(), None, [gone]), "slave-timeout")
-    assert "s:2 does not answer: no answer within 1500 ms" in finding.evidence
+    assert "s:2 does not answer: no answer within 1200 ms" in finding.evidence
     assert "whether the process at s:2 runs" in finding.cure
 
 
@@ -157,3 +157,13 @@ def test_a_master_with_a_new_store_under_its_old_name_is_not_demoted() -> None:
     finding = the(found, "fenced-by-own-epoch")
     assert "pocketmq ha forget BROKER_NAME" in finding.cure
     assert "fenced-by-epoch" not in {each.key for each in found}
+
+
+def test_a_slave_that_no_send_waits_for_and_that_falls_behind_is_a_warning() -> None:
+    """An asynchronous master's slave is frozen, or too slow."""
+    for slave in (HaSlaveBody(behind_bytes=1 << 30), HaSlaveBody(behind_bytes=1, behind_ms=6_000)):
+        seen = HaStatusBody(role="ASYNC_MASTER", slaves=[slave])
+        finding = the(diagnose(snapshot(telemetry(), ha=seen, haSlaves="1"), settings()), "slave-falls-behind")
+        assert finding.severity is Severity.WARNING
+    quick = HaStatusBody(role="ASYNC_MASTER", slaves=[HaSlaveBody(behind_bytes=1 << 20, behind_ms=20)])
+    assert not diagnose(snapshot(telemetry(), ha=quick, haSlaves="1"), settings())
