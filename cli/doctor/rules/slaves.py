@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, Peer
 from pocketmq.cli.doctor.finding import Area, Finding, error, warning
-from pocketmq.cli.doctor.words import bytes_text, clean, ms_text
+from pocketmq.cli.doctor.words import clean, ms_text
+from pocketmq.common.units import bytes_text
 from pocketmq.remoting.protocol.ha import HaStatusBody
 
 SLAVE_BEHIND_BYTES: Final = 64 << 20
