@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 # JOBS, processes of pytest: the tests wait for a fifth of their time, so two cores have work for three.
 
-.PHONY: help run cluster setup test soak check scenarios torture partitions sim interop bench bench-quick docs docs-tables clean
+.PHONY: help run cluster setup test deep soak check scenarios torture partitions sim interop bench bench-quick docs docs-tables clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -38,8 +38,8 @@ test: $(VENV)/.dev      ## the tests, under four minutes on two cores (ARGS="tes
 	@PYTHONPATH=src $(BIN)/python -m tests.java
 	POCKETMQ_TESTS=fast $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-soak: JOBS ?= 2
-soak: $(VENV)/.dev      ## the long tests, and twenty times the examples and lives; ten minutes on two cores (ARGS="-k lives")
+deep: JOBS ?= 2
+deep: $(VENV)/.dev      ## the long tests, and twenty times the examples and lives; ten minutes on two cores (ARGS="-k lives")
 	@PYTHONPATH=src $(BIN)/python -m tests.java
 	POCKETMQ_TESTS=soak $(BIN)/python -m pytest -n $(JOBS) -m soak $(ARGS)
 
@@ -55,6 +55,10 @@ scenarios: $(VENV)/.dev ## every incident in real processes, and what else takes
 
 interop: $(VENV)/.dev   ## beside RocketMQ's own clients, tools and servers; needs Java and Maven (ARGS="-k java")
 	$(BIN)/python -m pytest -m interop tests/interop $(ARGS)
+
+soak: MINUTES ?= 30
+soak: $(VENV)/.dev      ## a pair and its clients under a mixed load, and whether anything grows (MINUTES=30 ARGS="--trace")
+	PYTHONPATH=src $(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
 
 torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--minutes 5")
 	$(BIN)/python -m tests.torture $(ARGS)

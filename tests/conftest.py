@@ -1,7 +1,7 @@
 """How the suite is distributed over processes, and how many examples it tries.
 
 One file is never split, and the tests that share the Spark session run in one process. ``tests/profiles.py`` says what
-differs between ``make test`` and ``make soak``.
+differs between ``make test`` and ``make deep``.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""How much a run tries: ``fast`` for ``make test``, ``soak`` for ``make soak``; POCKETMQ_TESTS chooses.
+"""How much a run tries: ``fast`` for ``make test``, ``soak`` for ``make deep``; POCKETMQ_TESTS chooses.
 
 Holds what depends on the profile: the examples of Hypothesis, the number of simulated lives and their time. No
 profile has a deadline for one example: a machine under load is no error.

@@ -36,10 +36,11 @@ from pocketmq.store.message_store import MessageStore
 
 @dataclass(slots=True)
 class LoopTimes:
-    """When the event loop last answered, on the monotonic clock, and how long that answer took."""
+    """When the event loop last answered, on the monotonic clock, how long that answer took, and the tasks it had."""
 
     seen_ns: int = 0
     lag_ns: int = 0
+    tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)

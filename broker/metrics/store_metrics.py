@@ -244,6 +244,12 @@ LOOP: Final[Group[Sources]] = Group(
             Unit.SECONDS,
             note="how long the event loop took to answer the last question, asked once a second",
         ),
+        Gauge(
+            "loop_tasks",
+            "Tasks of the event loop.",
+            lambda sources: sources.loop.tasks,
+            note="asyncio tasks of the broker, counted once a second: follows the connections and held pulls",
+        ),
     ),
 )
 STORE: Final = (PAGE_CACHE, LOG, POOL)

@@ -4,6 +4,8 @@ Lives here: ``Telemetry``: the worker that turns the windows, writes RocketMQ's 
 snapshot in the runtime table's key ``pocketmqTelemetry``.
 """
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -105,6 +107,8 @@ class Telemetry:
         loop = self.sources.loop
         loop.seen_ns = self._clock.monotonic_ns()
         loop.lag_ns = loop.seen_ns - asked_ns
+        with contextlib.suppress(RuntimeError):  # a mailbox may be served without an event loop, as in a simulation
+            loop.tasks = len(asyncio.all_tasks())
         self._asked_loop_ns = 0
 
     def _rotate(self, now_ns: int) -> None:

@@ -78,7 +78,7 @@ async def test_no_request_at_the_edges_is_an_error_of_ours(site: Site, target: s
     of_name_server = target == "name server"
     rng = random.Random(seed)
     everything = edge_requests(rng, lambda spec: spec.pool is not Pool.CLIENT)
-    frames = (frame for number, frame in enumerate(everything) if number % 5 == 0)  # a fifth: see make soak for all
+    frames = (frame for number, frame in enumerate(everything) if number % 5 == 0)  # a fifth: see make deep for all
     port = site.namesrv.port if of_name_server else site.broker.port
     got = await answers(port, frames)
     assert len(got) > 50_000

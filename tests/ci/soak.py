@@ -1,4 +1,4 @@
-"""``make soak`` in CI: a test that fails before the time limit, and again alone, fails CI; a machine too slow to reach
+"""``make deep`` in CI: a test that fails before the time limit, and again alone, fails CI; a machine too slow to reach
 the end does not.
 
 python -m tests.ci.soak [--minutes 20] [--jobs 2]

@@ -1,6 +1,6 @@
 """The code on the pages runs as it stands there, against a real broker.
 
-``make test`` runs the first block of each page and the whole of what a newcomer reads; ``make soak`` runs the rest.
+``make test`` runs the first block of each page and the whole of what a newcomer reads; ``make deep`` runs the rest.
 """
 
 import os

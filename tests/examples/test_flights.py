@@ -1,4 +1,4 @@
-"""The flights examples, in full under ``make soak``: every row returns, reminders come, order survives a crash."""
+"""The flights examples, in full under ``make deep``: every row returns, reminders come, order survives a crash."""
 
 import re
 import subprocess
