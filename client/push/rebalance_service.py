@@ -31,6 +31,10 @@ REBALANCE_RETRY_MS = 1_000
 REBALANCE_GAP_MS = 50
 """Ours: the least time between two rounds: otherwise a hundred consumers that join at once would make each member run a
 hundred rounds."""
+MISSING_SHARE = 4
+"""A topic without a route is asked for again after a quarter of the time that it has been missed, at least
+``REBALANCE_GAP_MS`` and at most ``REBALANCE_RETRY_MS``: the first request to a new topic makes the topic, and its
+requester waits until the replier has found it."""
 MISSING_REPORTS_S = (0, 10, 30, 60)
 """When a topic that cannot be consumed is reported, in s since it was first missed."""
 RETRY_TOPIC_ROUNDS = 10
@@ -108,7 +112,6 @@ class RebalanceService:
     # -- rebalance ---------------------------------------------------------------------------------------------
 
     async def _rebalance_loop(self) -> None:
-        interval_s = self._options.rebalance_interval_ms / 1000
         loop = asyncio.get_running_loop()
         not_before_s = 0.0
         while True:
@@ -124,18 +127,30 @@ class RebalanceService:
                 self._instance.log.warning("rebalance_failed", group=self._group, error=str(error))
             except Exception as error:
                 self._instance.log.error("rebalance_failed", group=self._group, error=repr(error), exc_info=error)
-            pause_s = interval_s if complete else min(REBALANCE_RETRY_MS / 1000, interval_s)
             try:
-                async with asyncio.timeout(pause_s):  # not wait_for: before 3.12 it can swallow a cancellation
+                async with asyncio.timeout(
+                    self.pause_ms(complete) / 1000
+                ):  # not wait_for: before 3.12 it can swallow a cancellation
                     await self.changed.wait()
             except TimeoutError:
                 pass
+
+    def pause_ms(self, complete: bool) -> int:
+        """Return the time until the next round, if nothing changes; ``complete``: whether this round was."""
+        pause_ms = REBALANCE_RETRY_MS
+        if self._missing:
+            newest_ns = max(since_ns for since_ns, _ in self._missing.values())
+            missed_ms = (self._instance.clock.monotonic_ns() - newest_ns) // 1_000_000
+            pause_ms = min(max(missed_ms // MISSING_SHARE, REBALANCE_GAP_MS), REBALANCE_RETRY_MS)
+        interval_ms = self._options.rebalance_interval_ms
+        return interval_ms if complete else min(pause_ms, interval_ms)
 
     async def _rebalance(self) -> bool:
         """Do one round; return False to try again soon."""
         for topic in {queue.topic for queue in self.pulls} - set(self._topics):
             await self._give_up([queue for queue in self.pulls if queue.topic == topic])
         topics = list(self._topics)
+        self._missing = {topic: since for topic, since in self._missing.items() if topic in self._topics}
         routes = await self._routes([topic for topic in topics if not is_retry_topic(topic)])
         if routes and not self._known:
             await self._instance.heartbeat()  # the brokers must know us before we request the members

@@ -35,3 +35,31 @@ async def test_a_consumer_without_a_name_server_says_so_at_its_first_round() -> 
     assert fields["topic"] == "Orders"
     assert fields["waited_s"] == 0
     assert NOWHERE in fields["error"]
+
+
+def test_a_topic_that_has_just_been_missed_is_asked_for_again_soon() -> None:
+    """The first request to a new topic makes the topic: its requester must not wait for the replier's next second."""
+    clock = ManualClock()
+    consumer = PushConsumer("g", instance=ClientInstance(NOWHERE, clock=clock, log=Events()))
+    service = consumer._rebalance_service
+    began_ns = clock.monotonic_ns()
+    rounds_ms, pauses_ms = [], []
+    while clock.monotonic_ns() - began_ns < 60_000_000_000:
+        service._report_missing("prices", NoRoute("no route"))
+        rounds_ms.append((clock.monotonic_ns() - began_ns) // 1_000_000)
+        pauses_ms.append(service.pause_ms(False))
+        clock.advance_ms(pauses_ms[-1])
+    for missed_ms, pause_ms in zip(rounds_ms, pauses_ms, strict=True):
+        assert pause_ms <= max(50, missed_ms / 4)
+    assert pauses_ms[0] == 50
+    assert pauses_ms[-1] == 1_000
+    assert len(rounds_ms) < 60 + 25  # no flood: each round is one question to the name server
+
+
+def test_only_a_missing_topic_makes_rounds_quick() -> None:
+    """A member that the broker does not list, or a queue still busy, is looked at after RocketMQ's second."""
+    consumer = PushConsumer("g", instance=ClientInstance(NOWHERE, clock=ManualClock(), log=Events()))
+    service = consumer._rebalance_service
+    assert service.pause_ms(True) == 20_000
+    service._report_missing("%RETRY%g", NoRoute("no route"))
+    assert service.pause_ms(False) == 1_000
