@@ -31,8 +31,8 @@ REBALANCE_RETRY_MS = 1_000
 REBALANCE_GAP_MS = 50
 """Ours: the least time between two rounds: otherwise a hundred consumers that join at once would make each member run a
 hundred rounds."""
-MISSING_SHARE = 4
-"""A topic without a route is asked for again after a quarter of the time that it has been missed, at least
+MISSING_SHARE = 10
+"""A topic without a route is asked for again after a tenth of the time that it has been missed, at least
 ``REBALANCE_GAP_MS`` and at most ``REBALANCE_RETRY_MS``: the first request to a new topic makes the topic, and its
 requester waits until the replier has found it."""
 MISSING_REPORTS_S = (0, 10, 30, 60)

@@ -50,10 +50,10 @@ def test_a_topic_that_has_just_been_missed_is_asked_for_again_soon() -> None:
         pauses_ms.append(service.pause_ms(False))
         clock.advance_ms(pauses_ms[-1])
     for missed_ms, pause_ms in zip(rounds_ms, pauses_ms, strict=True):
-        assert pause_ms <= max(50, missed_ms / 4)
+        assert pause_ms <= max(50, missed_ms / 10)
     assert pauses_ms[0] == 50
     assert pauses_ms[-1] == 1_000
-    assert len(rounds_ms) < 60 + 25  # no flood: each round is one question to the name server
+    assert len(rounds_ms) < 60 + 45  # no flood: each round is one question to the name server
 
 
 def test_only_a_missing_topic_makes_rounds_quick() -> None:
