@@ -44,6 +44,7 @@ COMMANDS: Final = (
     Row("trace", "Explain", "messages.trace", "trace"),
     Row("topic", "Use", "admin.topic"),
     Row("group", "Use", "admin.group"),
+    Row("brokers", "Use", "admin.brokers", "brokers"),
     Row("ha", "Use", "admin.ha"),
     Row("message", "Use", "messages.message"),
     Row("lock", "Use", "admin.lock"),

@@ -49,6 +49,7 @@ EFFECTS: Final = {
     "group describe": READS,
     "group seek": DESTROYS,  # the former offsets
     "group delete": DESTROYS,
+    "brokers": READS,
     "ha status": READS,
     "ha promote": DESTROYS,
     "ha demote": DESTROYS,
