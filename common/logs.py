@@ -137,7 +137,7 @@ class Logs:
         self._queue: deque[tuple[int, EventDict]] = deque()  # (estimated bytes, event)
         self._queue_size_bytes = 0
         self._repeats = Repeats(config.repeats_per_second_max)
-        self._dropped_untold = 0
+        self._dropped_unreported = 0
         self._closed = False
         self._all_written = False
         self.written_count = 0
@@ -199,7 +199,7 @@ class Logs:
             )
             if full or self._closed:
                 self.dropped_count += 1
-                self._dropped_untold += 1
+                self._dropped_unreported += 1
             else:
                 self._queue.append((size_bytes, line))
                 self._queue_size_bytes += size_bytes
@@ -219,7 +219,7 @@ class Logs:
                 size_bytes, line = self._queue.popleft()
                 self._queue_size_bytes -= size_bytes
                 lines.append(line)
-            dropped, self._dropped_untold = self._dropped_untold, 0
+            dropped, self._dropped_unreported = self._dropped_unreported, 0
             repeats = self._repeats.expire(self._clock.monotonic_ns(), all_of_them=final)
         own = {"level": "warning", "timestamp_ms": self._clock.now_ms()}
         if dropped:

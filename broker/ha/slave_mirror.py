@@ -144,7 +144,7 @@ class SlaveMirror:
             return
         self._logged.add(key)
         if len(self._logged) > ENTRIES_LOGGED_MAX:
-            self._log.warning("master_entries_untold", why=f"more than {ENTRIES_LOGGED_MAX} illegal entries")
+            self._log.warning("master_entries_left_out", why=f"more than {ENTRIES_LOGGED_MAX} illegal entries")
             return
         self._log.warning(
             "master_entry_skipped",

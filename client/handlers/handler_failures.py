@@ -34,7 +34,7 @@ class FailedMessages:
         self._log = log
         self._second = 0
         self._logged = 0
-        self._untold = 0
+        self._left_out = 0
 
     async def take(self, pool: "WorkerPool", queue: "PoolQueue", outcome: Outcome) -> None:
         """Hand the failed messages of one call to the policy; put those not taken back after the pause.
@@ -80,10 +80,10 @@ class FailedMessages:
         if second != self._second:
             self._second, self._logged = second, 0
         if self._logged >= LOGGED_A_SECOND:
-            self._untold += 1
+            self._left_out += 1
             return
         self._logged += 1
-        untold, self._untold = self._untold, 0
+        left_out, self._left_out = self._left_out, 0
         log = self._log.error if outcome.error is not None else self._log.info
         log(
             "handler_failed" if outcome.error is not None else "handler_asked_for_later",
@@ -91,6 +91,6 @@ class FailedMessages:
             message=messages[0],
             messages=len(messages),
             reason=outcome.reason,
-            untold=untold,
+            left_out=left_out,
             exc_info=outcome.error,
         )

@@ -54,7 +54,7 @@ TABLES: Final = [
     ),
     Row(
         "broker/ha/slave_mirror.py SlaveMirror._deleted SlaveMirror._early SlaveMirror._logged;"
-        " store/consumequeue/consume_queues.py ConsumeQueues._illegal_told",
+        " store/consumequeue/consume_queues.py ConsumeQueues._illegal_logged",
         "a false master's tables, records with ever new illegal names",
         "no more topics than this broker may have; a hundred names are logged",
         "tests/broker/ha/test_slave_mirror.py::test_a_masters_table_is_no_larger_than_ones_own_may_be"

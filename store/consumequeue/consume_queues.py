@@ -49,7 +49,7 @@ REST_FACTOR: Final = 9
 """A round of writes is followed by a rest of at least so many times its length: a round opens, writes and closes a
 file for each dirty queue, and a store may have tens of thousands. Memory's limits cut the rest short."""
 RETRY_AFTER_MS: Final = 1000.0
-ILLEGAL_TOLD_MAX: Final = 100
+ILLEGAL_LOGGED_MAX: Final = 100
 """How many queues that cannot be on a disk are logged one by one."""
 _LOOK_ENTRIES: Final = 820  # 16 KiB
 
@@ -100,7 +100,7 @@ class ConsumeQueues:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         self._resident: dict[ConsumeQueue, None] = {}  # queues with a tail, least recently written first
         self._dirty: dict[ConsumeQueue, None] = {}
-        self._illegal_told: set[tuple[str, int]] = set()
+        self._illegal_logged: set[tuple[str, int]] = set()
         self._dirty_entries = 0
         self._dirty_since_ns = 0
         self._rest_until_ns = 0
@@ -121,7 +121,7 @@ class ConsumeQueues:
             deleted_to = self.deleted.get(topic)
             why = queue_error(topic, 0)
             if why is not None:
-                self._tell_illegal(topic, 0, "queue_directory_left_alone", why=why)
+                self._log_illegal(topic, 0, "queue_directory_left_alone", why=why)
                 continue
             for name in self._files.list(topic_directory(self._root, topic)):
                 queue_id = queue_id_of(name)
@@ -230,7 +230,7 @@ class ConsumeQueues:
                     why = queue_error(section.topic, section.queue_id)
                     if why is not None:
                         at = int(group.physical_offsets[first])
-                        self._tell_illegal(section.topic, section.queue_id, "records_skipped", first_offset=at, why=why)
+                        self._log_illegal(section.topic, section.queue_id, "records_skipped", first_offset=at, why=why)
                         continue
                     queue = self.get_or_create(section.topic, section.queue_id)
                 if section.topic == SCHEDULE_TOPIC and self.tags_code_of is not None:
@@ -285,15 +285,15 @@ class ConsumeQueues:
                 self._worker.wake()
         return updates, put == count
 
-    def _tell_illegal(self, topic: str, queue_id: int, event: str, **facts: object) -> None:
-        """Log an impossible queue: once, and at most ``ILLEGAL_TOLD_MAX`` of them."""
+    def _log_illegal(self, topic: str, queue_id: int, event: str, **facts: object) -> None:
+        """Log an impossible queue: once, and at most ``ILLEGAL_LOGGED_MAX`` of them."""
         key = (topic[:256], queue_id)
-        if key in self._illegal_told or len(self._illegal_told) > ILLEGAL_TOLD_MAX:
+        if key in self._illegal_logged or len(self._illegal_logged) > ILLEGAL_LOGGED_MAX:
             return
-        self._illegal_told.add(key)
-        if len(self._illegal_told) > ILLEGAL_TOLD_MAX:
+        self._illegal_logged.add(key)
+        if len(self._illegal_logged) > ILLEGAL_LOGGED_MAX:
             self._log.error(
-                f"{event}_untold", why=f"more than {ILLEGAL_TOLD_MAX} illegal queues: the others are not logged"
+                f"{event}_left_out", why=f"more than {ILLEGAL_LOGGED_MAX} illegal queues: the others are not logged"
             )
             return
         self._log.error(
@@ -333,7 +333,7 @@ class ConsumeQueues:
             if int(offsets[first]) + (end - first) > QUEUE_OFFSET_MAX:
                 at = int(group.physical_offsets[rows[first]])
                 why = f"the queue offset is {offsets[first]}, more than {QUEUE_OFFSET_MAX}"
-                self._tell_illegal(queue.topic, queue.queue_id, "records_skipped", first_offset=at, why=why)
+                self._log_illegal(queue.topic, queue.queue_id, "records_skipped", first_offset=at, why=why)
                 continue
             new += queue.put(int(offsets[first]), packed[start * ENTRY_BYTES : (start + end - first) * ENTRY_BYTES])
         return new

@@ -357,4 +357,4 @@ def test_a_table_full_of_lies_does_not_fill_the_log(world: World) -> None:
     for _ in range(3):
         world.mirror.topics(msgspec.json.encode({"topicConfigTable": table}), 0)
     events = [each["event"] for each in world.log.events]
-    assert (events.count("master_entry_skipped"), events.count("master_entries_untold")) == (ENTRIES_LOGGED_MAX, 1)
+    assert (events.count("master_entry_skipped"), events.count("master_entries_left_out")) == (ENTRIES_LOGGED_MAX, 1)
