@@ -93,7 +93,7 @@ class Dispatcher:
         Returns False when the dispatcher is behind or at work, or a queue cannot take its entry: the records must then
         be fed. Never waits, does no I/O.
         """
-        if self.dispatched_offset != start or self.limit is not None or not self._pass_lock.acquire(False):
+        if self.dispatched_offset != start or not self._pass_lock.acquire(False):
             return False
         try:
             if self.dispatched_offset != start or self._log_source.committed_offset < end:

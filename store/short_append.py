@@ -12,6 +12,8 @@ Both ways share lock, offsets, watermarks, checksums and clean-up, and any frame
 a segment, no room, anything changed since its check) is left to the wide one, which alone words refusals.
 """
 
+import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
@@ -46,6 +48,8 @@ ShortRecord = tuple[int, int, int, int, int, bytes]
 (ASCII, 32 bytes as a rule)."""
 _Row = tuple["ShortSection", int, int, int, int, int, bytes]
 """Section, physical offset, size, tags code, queue offset, store timestamp, unique key."""
+_Held = tuple[int, int, list[_Row], int, bytes]
+"""Start, end, rows, their number, the bytes if it is one record."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +107,11 @@ class ShortAppend:
         """Rows whose queue entries are put; the index lacks them."""
         self._hidden: list[_Row] = []
         """Later rows that neither queues nor index have."""
+        self._held: deque[_Held] = deque()
+        """Later ones that consumers may not see yet (a synchronous master's, ``ha.shown``)."""
+        self._held_lock = threading.Lock()
+        self._confirmed: list[_Row] = []
+        """Rows of ``_held`` whose queue entries are put; the index lacks them. Under ``_held_lock``."""
         self._count = 0
         self._sum = self._sum_start = 0  # CRC and start of the bytes that have no checksum entry yet
         self._sum_end = -1  # their end; -1: there are none
@@ -231,6 +240,8 @@ class ShortAppend:
         self._count += count
         if self._has_buffers and log.committed_offset < position:
             self._hidden += rows
+        elif (limit := self._dispatcher.limit) is not None and not self._hidden and limit() < position:
+            self._held.append((start, position, rows, count, bytes(data) if count == 1 else b""))
         elif not self._hidden and self._dispatcher.show(start, position, rows, count, data):
             self._shown += rows
         else:
@@ -239,6 +250,26 @@ class ShortAppend:
         if self._count >= ROWS_MAX:
             self._hand_on_locked()
         return taken
+
+    def show_held(self, limit: int) -> None:
+        """Put the queue entries of rows below ``limit`` that consumers may see from now on. Any thread; no I/O, and it
+        waits for no append."""
+        held, dispatcher = self._held, self._dispatcher
+        if not held:
+            return
+        with self._held_lock:
+            while held and held[0][1] <= limit:
+                start, end, rows, count, data = held.popleft()
+                if dispatcher.show(start, end, rows, count, data):
+                    self._confirmed += rows
+                else:
+                    self._index_confirmed()
+                    dispatcher.feed_columns(_columns_of(rows))
+
+    def _index_confirmed(self) -> None:
+        confirmed, self._confirmed = self._confirmed, []
+        if confirmed:
+            self._put_shown(confirmed)
 
     def hand_on(self) -> None:
         """Give the waiting rows to index and dispatcher. Waits for an append under way: not for the event loop."""
@@ -268,11 +299,19 @@ class ShortAppend:
         hidden, self._hidden = self._hidden, []
         self._count = 0
         if shown:
-            self._index.put_columns(_columns_of(shown))
-            queues = {row[0].queue: None for row in shown}
-            self._dispatcher.notify_dispatched([(queue.topic, queue.queue_id, queue.max_offset) for queue in queues])
+            self._put_shown(shown)
+        if self._held or self._confirmed:
+            with self._held_lock:
+                self._index_confirmed()
+                while self._held:  # before what is hidden
+                    self._dispatcher.feed_columns(_columns_of(self._held.popleft()[2]))
         if hidden:
             self._dispatcher.feed_columns(_columns_of(hidden))
+
+    def _put_shown(self, rows: list[_Row]) -> None:
+        self._index.put_columns(_columns_of(rows))
+        queues = {row[0].queue: None for row in rows}
+        self._dispatcher.notify_dispatched([(queue.topic, queue.queue_id, queue.max_offset) for queue in queues])
 
 
 def _columns_of(rows: list[_Row]) -> LogColumns:

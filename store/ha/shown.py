@@ -102,6 +102,7 @@ class Shown:
         store, limit = self._store, self.limit()
         if store.reads_wait and limit >= self._opens_at and not self._leader.is_fenced:
             store.reads_wait = False
+        store.short.show_held(limit)
         if store.dispatcher.dispatched_offset < limit:
             store.dispatcher.dispatch_here()
 

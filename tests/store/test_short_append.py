@@ -63,3 +63,31 @@ def test_a_long_short_append_is_reported(tmp_path: Path) -> None:
     facts["size_bytes"] = sum(frame.size_bytes for frame in frames)
     assert told == [{"event": "[NOTIFYME]putMessage in lock cost time(ms)", "level": "warning", **facts}]
     stepped.store.close()
+
+
+def test_rows_beyond_the_limit_are_shown_once_it_has_passed_them(tmp_path: Path) -> None:
+    """In their order, with the bytes of a single record; what a tick hands on before waits in the dispatcher."""
+    stepped = Stepped(tmp_path)
+    store = stepped.store
+    stepped.append(b"0", topic="A")
+    limit = [store.committed_offset]
+    store.dispatcher.limit = lambda: limit[0]
+    news: list[tuple[object, ...]] = []
+    store.on_shown.append(lambda *told: news.append(told))
+    ends = []
+    for body in (b"1", b"2", b"3"):
+        assert store.short.append([short_frame(stepped, ("A", body))], 0)[0] == 1
+        ends.append(store.committed_offset)
+    assert (stepped.bodies("A"), news) == ([b"0"], [])
+    limit[0] = ends[0]
+    store.short.show_held(limit[0])
+    assert stepped.bodies("A") == [b"0", b"1"]
+    assert [len(told) for told in news] == [3], "queues, tags code, record"
+    store.short.hand_on()
+    stepped.dispatch()
+    assert stepped.bodies("A") == [b"0", b"1"]
+    limit[0] = ends[2]
+    store.short.show_held(limit[0])
+    stepped.dispatch()
+    assert stepped.bodies("A") == [b"0", b"1", b"2", b"3"]
+    store.close()
