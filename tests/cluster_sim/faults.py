@@ -332,6 +332,7 @@ class Faults:
         node = self.rng.choice(group.slaves)
         if not node.runs:
             return False
+        node.last_failure = ""
         lies_ms = self.rng.choice((100, 1000, 3000))
         node.machine.faults.lies_until_ns = self.kernel.now_ns + lies_ms * NS_PER_MS
         self.life.pass_ms(lies_ms)
@@ -343,7 +344,7 @@ class Faults:
         node.machine.kill(power=True)
         self.life.pass_ms(self.rng.randrange(20, 5000))
         self.start(node)
-        self.life.until(lambda: node.runs or "CorruptStore" in node.failed, WHOLE_MS)
+        self.life.until(lambda: node.runs or "CorruptStore" in node.last_failure, WHOLE_MS)
         if not node.runs:
             self.life.counts["start_refused"] += 1
             node.machine.kill()

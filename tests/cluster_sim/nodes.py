@@ -49,6 +49,7 @@ class Node:
         self.machine = machine
         self.app: Any = None
         self.failed = ""
+        self.last_failure = ""
         self.stopping = False
 
     @property
@@ -83,6 +84,7 @@ class Node:
                     process.crashes.append(("start", error))
                     traceback.print_exception(error)
                 self.failed = f"{type(error).__name__}: {error}"
+                self.last_failure = self.failed
                 process.kernel.note(self.name, "failed", self.failed)
                 process.kernel.after(0, None, lambda: self._gone(process))
                 return
