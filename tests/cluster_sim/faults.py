@@ -42,7 +42,7 @@ class Faults:
             (self.kill_client, 2),
             (self.power_loss, 3),
             (self.lying_disk, 2),
-            (self.promote, 4),
+            (self.promote, 6),
             (self.empty_slave, 1),
         ]
 
@@ -392,6 +392,7 @@ class Faults:
         if self.rng.random() < 0.5:  # its slave is late
             self._late_slave(old.machine.host, [node.machine.host for node in group.slaves])
         if how in ("kill", "power", "empty"):
+            self._until_late(old, new)
             old.stopping = True
             old.machine.kill(power=how == "power")
         elif how == "freeze":
@@ -430,6 +431,15 @@ class Faults:
             self._demote(group, old)
         life.whole(WHOLE_MS, [group])
         return True
+
+    def _until_late(self, master: BrokerNode, slave: BrokerNode) -> None:
+        """Wait for a moment in which the slave lacks something, for a second at most."""
+        for _ in range(1000):
+            if not (master.runs and slave.runs):
+                return
+            if master.app.store.committed_offset > slave.app.store.committed_offset:
+                return
+            self.life.pass_ms(1)
 
     def _late_slave(self, master: str, slaves: list[str]) -> None:
         """Let a slave get the log, or its master the acknowledgements, late, while the producers go on."""

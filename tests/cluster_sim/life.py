@@ -89,12 +89,13 @@ class Life:
         rng = self.rng
         synchronous = rng.random() < 0.7
         flush = rng.choice(("ASYNC_FLUSH", "SYNC_FLUSH"))
+        batch_bytes, bytes_per_s = rng.choice(((1 << 20, 0), (4096, 0), (4096, 120_000)))
         store: dict[str, Any] = {
             "flush_disk_type": flush,
             "append_mode": rng.choice(("mapped", "written")),
             "slave_ack_policy": rng.choice(("WRITTEN", "FLUSHED")),
-            "ha_transfer_batch_size": rng.choice((4096, 1 << 20)),
-            "max_ha_transfer_byte_in_second": rng.choice((0, 0, 120_000)),
+            "ha_transfer_batch_size": batch_bytes,
+            "max_ha_transfer_byte_in_second": bytes_per_s,
         }
         pool: dict[str, Any] = {}
         if flush == "ASYNC_FLUSH":
