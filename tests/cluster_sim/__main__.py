@@ -29,11 +29,15 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=6, help="in each run")
     parser.add_argument("--bug", default="", help="plant one of the bugs of planted.py")
     parser.add_argument("--planted", action="store_true", help="print in how many runs each planted bug is found")
+    parser.add_argument("--sum", type=Path, help="print the row of a file of --record in docs/durability.md")
     parser.add_argument("--minutes", type=float, default=0.0, help="end after this time, whatever --runs says")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--record", type=Path, help="append a line of JSON for each run")
     arguments = parser.parse_args()
+    if arguments.sum:
+        print(row_of(arguments.sum))
+        return 0
     if arguments.planted:
         return planted(arguments.seed, arguments.runs, arguments.acknowledged, arguments.faults)
     first = arguments.seed or time.time_ns() // 1_000_000 % 1_000_000_000
@@ -53,7 +57,8 @@ def main() -> int:
         total["runs"] += 1
         if arguments.record is not None:
             with arguments.record.open("a") as file:
-                line = {"seed": seed, "trace": result.trace, "failure": result.failure, **result.counts}
+                line = {"seed": seed, "trace": result.trace, "failure": result.failure, "seconds": result.seconds}
+                line |= result.counts
                 file.write(json.dumps(line) + "\n")
         if result.failure:
             failed.append(seed)
@@ -72,6 +77,17 @@ def main() -> int:
     )
     print(json.dumps(dict(sorted(total.items()))))
     return 1 if failed else 0
+
+
+def row_of(path: Path) -> str:
+    """Return seeds, runs, those that count, operations, faults, failures and operations a second of a record."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    counted = [each for each in lines if each["acknowledged"] >= 1000 and each["faults"] >= 5 and each.get("slaves")]
+    acknowledged, faults = (sum(each[name] for each in lines) for name in ("acknowledged", "faults"))
+    failures = sum(bool(each["failure"]) for each in lines)
+    rate = acknowledged / max(0.001, sum(each.get("seconds", 0) for each in lines))
+    seeds = f"{lines[0]['seed']} to {lines[-1]['seed']}"
+    return f"| {seeds} | {len(lines)} | {len(counted)} | {acknowledged} | {faults} | {failures} | {rate:.0f} |"
 
 
 def planted(first: int, runs: int, acknowledged: int, faults: int) -> int:

@@ -5,6 +5,7 @@ Lives here: ``run_seed``, ``Result``.
 
 import contextlib
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -25,10 +26,13 @@ class Result:
     failure: str
     trace: str
     counts: Counter[str]
+    seconds: float = 0.0
+    """Of this process."""
 
 
 def run_seed(seed: int, *, acknowledged: int = 1000, faults: int = 6, bug: str = "", trace: bool = False) -> Result:
     """Live the life of a seed."""
+    begun_s = time.process_time()
     kernel = Kernel(seed)
     failure = ""
     if trace:
@@ -48,7 +52,7 @@ def run_seed(seed: int, *, acknowledged: int = 1000, faults: int = 6, bug: str =
             counts = summary(life)
             kernel.note("end", failure, sorted(counts.items()))
             kernel.close()
-    return Result(seed, failure, kernel.trace.hexdigest(), counts)
+    return Result(seed, failure, kernel.trace.hexdigest(), counts, round(time.process_time() - begun_s, 2))
 
 
 @contextlib.contextmanager

@@ -32,6 +32,8 @@ def simulate(record: Path, *options: str) -> list[dict[str, Any]]:
 def test_a_seed_repeats_bit_for_bit(tmp_path: Path) -> None:
     options = ("--seed", "1", "--runs", "1", "--acknowledged", "150", "--faults", "2")
     first, second = (simulate(tmp_path / name, *options) for name in ("first", "second"))
+    for lines in (first, second):
+        lines[0].pop("seconds")
     assert first == second
     assert first[0]["acknowledged"] >= 150
 
