@@ -344,7 +344,7 @@ class Faults:
         node.machine.kill(power=True)
         self.life.pass_ms(self.rng.randrange(20, 5000))
         self.start(node)
-        self.life.until(lambda: node.runs or "CorruptStore" in node.last_failure, WHOLE_MS)
+        self.life.until(lambda: node.runs or "Corrupt" in node.last_failure, WHOLE_MS)
         if not node.runs:
             self.life.counts["start_refused"] += 1
             node.machine.kill()
