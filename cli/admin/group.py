@@ -109,7 +109,8 @@ def delete(
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Delete a group and its offsets. Refused while its consumers are connected: they would create it again."""
+    """Delete a group, its offsets and its retry topic. Refused while its consumers are connected: they would create it
+    again."""
 
     async def body(admin: "Admin") -> None:
         found = await admin.describe_group(group)  # an unknown group is an error

@@ -20,7 +20,7 @@ from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.record import host_text
 from pocketmq.common.record_codec import received_message
-from pocketmq.common.topics import AUTO_CREATE_TOPIC, check_group_name, check_topic_name
+from pocketmq.common.topics import AUTO_CREATE_TOPIC, check_group_name, check_topic_name, retry_topic
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import KVTable, decode_body
 from pocketmq.remoting.protocol.client import ConsumerGroupRequestHeader
@@ -276,8 +276,12 @@ class Admin(Lifecycle):
         """Delete a topic from the brokers that have it, then from every name server. Raises ``NoRoute`` if unknown."""
         check_topic_name(topic)
         route = route_from_data(topic, await self.instance.name_servers.route(topic, timeout_ms=self._timeout_ms))
+        await self._delete_topic(
+            topic, {name: broker.master for name, broker in route.brokers.items() if broker.master}
+        )
+
+    async def _delete_topic(self, topic: str, addresses: Mapping[str, str]) -> None:
         header = DeleteTopicRequestHeader(topic)
-        addresses = {name: broker.master for name, broker in route.brokers.items() if broker.master}
         what = f"topic {topic} not deleted"
         await self._each(
             addresses, lambda address: self._ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, header, what)
@@ -357,8 +361,12 @@ class Admin(Lifecycle):
         return {each.queue: each.after for each in moves}
 
     async def delete_group(self, group: str, *, keep_offsets: bool = False, force: bool = False) -> None:
-        """Delete a group and its offsets from every master. Raises ``GroupOnline`` while consumers are connected."""
-        await delete_group(self, group, keep_offsets=keep_offsets, force=force)
+        """Delete a group, its offsets and its retry topic from every master. Dead letters stay, and with
+        ``keep_offsets`` offsets and retries. Raises ``GroupOnline`` while consumers are connected.
+        """
+        masters = await delete_group(self, group, keep_offsets=keep_offsets, force=force)
+        if not keep_offsets:  # RocketMQ's mqadmin deletes it, too; the broker does not
+            await self._delete_topic(retry_topic(group), masters)
 
     # -- messages ----------------------------------------------------------------------------------------------
 

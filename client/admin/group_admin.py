@@ -177,8 +177,10 @@ async def require_offline(admin: "Admin", group: str, addresses: Iterable[str], 
             )
 
 
-async def delete_group(admin: "Admin", group: str, *, keep_offsets: bool = False, force: bool = False) -> list[str]:
-    """Delete a group, and its offsets unless ``keep_offsets``, from every master; return the masters' names.
+async def delete_group(
+    admin: "Admin", group: str, *, keep_offsets: bool = False, force: bool = False
+) -> dict[str, str]:
+    """Delete a group, and its offsets unless ``keep_offsets``, from every master; return the masters.
 
     Raises ``GroupOnline`` while consumers are connected, which would create it again; ``force`` deletes it anyway.
     """
@@ -190,7 +192,7 @@ async def delete_group(admin: "Admin", group: str, *, keep_offsets: bool = False
     header = DeleteSubscriptionGroupRequestHeader(group, clean_offset=not keep_offsets, remove_offset=not keep_offsets)
     for address in masters.values():
         await _ask(admin, address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header, what)
-    return sorted(masters)
+    return masters
 
 
 async def _ask(admin: "Admin", address: str, code: int, header: Header, what: str, *accepted: int) -> Response:

@@ -209,7 +209,7 @@ def main() -> int:
     directory.mkdir(parents=True, exist_ok=True)
     warm_up_s = min(WARM_UP_S_MAX, chosen.minutes * 60 / 3)
     if chosen.trace:
-        os.environ["POCKETMQ_SOAK_TRACES"] = str(directory)
+        os.environ["SOAK_TRACES"] = str(directory)  # a daemon is started without variables that begin with POCKETMQ_
         sys.path.insert(0, str(Path(__file__).parent / "traced"))
     soak = Soak(directory)
     asyncio.run(soak.run(chosen.minutes * 60, warm_up_s, traced=chosen.trace))

@@ -87,11 +87,15 @@ def test_a_mistyped_group_is_not_created(pocketmq: Any, topic: str) -> None:
 
 
 def test_a_group_is_deleted_with_its_offsets(pocketmq: Any, topic: str) -> None:
-    """Not without ``--yes`` in a script; an unknown group is an error."""
+    """And its retry topic: groups that come and go would fill the table of topics. Not without ``--yes`` in a script;
+    an unknown group is an error."""
+    retries = f"%RETRY%{topic}"
+    assert json.loads(pocketmq("topic", "describe", retries, "--json"))["topic"] == retries
     assert "scripts say --yes" in pocketmq("group", "delete", topic, code=2)
     assert pocketmq("group", "delete", topic, "--yes") == f"deleted {topic}\n"
     assert topic not in [line.split("\t")[0] for line in pocketmq("group", "list").splitlines()]
     assert "no such group" in pocketmq("group", "delete", topic, "--yes", code=1)
+    assert retries in pocketmq("topic", "describe", retries, code=1)
 
 
 def test_nothing_is_moved_emptied_or_deleted_under_a_connected_consumer(

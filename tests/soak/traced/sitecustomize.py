@@ -1,7 +1,7 @@
 """Comes first into every process of ``make soak ARGS=--trace``: SIGUSR2 writes where Python's memory was allocated.
 
 The first signal takes the base; each later one writes what was allocated since, the largest first, to
-``$POCKETMQ_SOAK_TRACES/PID.txt``.
+``$SOAK_TRACES/PID.txt``.
 """
 
 import os
@@ -24,9 +24,9 @@ def dump(number: int, frame: object) -> None:
             f"{each.size_diff:+} bytes, {each.count_diff:+} blocks",
             *each.traceback.format(most_recent_first=True),
         ]
-    Path(os.environ["POCKETMQ_SOAK_TRACES"], f"{os.getpid()}.txt").write_text("\n".join(lines) + "\n")
+    Path(os.environ["SOAK_TRACES"], f"{os.getpid()}.txt").write_text("\n".join(lines) + "\n")
 
 
-if "POCKETMQ_SOAK_TRACES" in os.environ:
+if "SOAK_TRACES" in os.environ:
     tracemalloc.start(6)
     signal.signal(signal.SIGUSR2, dump)
