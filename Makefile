@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 # JOBS, processes of pytest: the tests wait for a fifth of their time, so two cores have work for three.
 
-.PHONY: help run cluster setup test deep soak check scenarios torture partitions sim interop bench bench-quick docs docs-tables clean
+.PHONY: help run cluster setup test deep soak fuzz check scenarios torture partitions sim interop bench bench-quick docs docs-tables clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -23,6 +23,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[arrow,bench,plots,dev]'
+	@touch $@ $(VENV)/.dev $(VENV)/.runtime
+
+$(VENV)/.fuzz: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[arrow,plots,dev,fuzz]'
 	@touch $@ $(VENV)/.dev $(VENV)/.runtime
 
 run: $(VENV)/.runtime   ## name server and broker in one process (ARGS="--data-dir D ...")
@@ -59,6 +63,10 @@ interop: $(VENV)/.dev   ## beside RocketMQ's own clients, tools and servers; nee
 soak: MINUTES ?= 30
 soak: $(VENV)/.dev      ## a pair and its clients under a mixed load, and whether anything grows (MINUTES=30 ARGS="--trace")
 	PYTHONPATH=src $(BIN)/python -m tests.soak --minutes $(MINUTES) $(ARGS)
+
+fuzz: MINUTES ?= 10
+fuzz: $(VENV)/.fuzz     ## decoders and store files under atheris; CPython 3.11 or 3.12 (MINUTES=10 ARGS="--only sql,store_pool --jobs 4")
+	PYTHONPATH=src $(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
 torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--minutes 5")
 	$(BIN)/python -m tests.torture $(ARGS)
