@@ -124,6 +124,7 @@ class GroupAdmin:
         if header.clean_offset or header.remove_offset:
             self.offsets.remove_group(header.group_name)
             self.persist_offsets()
+        self.statistics.items.forget(group=header.group_name)
         return encode_answer(task.request)
 
     def _list(self, task: Task) -> Buffers:

@@ -17,6 +17,7 @@ from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Refusal, Task, encode_answer, encode_refusal
 from pocketmq.broker.send.send_checks import ANY_QUEUE, SendChecks
+from pocketmq.broker.stats.stats_items import StatsItems
 from pocketmq.broker.topic.queue_checks import find_queue, find_topic
 from pocketmq.broker.topic.topic_table import PERM_MAX, TopicTable
 from pocketmq.common.events import EventLog
@@ -39,6 +40,7 @@ class TopicAdmin:
     offsets: ConsumerOffsets
     persist_topics: Callable[[], object]
     persist_offsets: Callable[[], object]
+    statistics: StatsItems
     log: EventLog
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -117,6 +119,7 @@ class TopicAdmin:
             self.offsets.remove_topic(topic)
             self.persist_offsets()  # else a crash restores them: new messages below them would be skipped
             self.store.delete_topic(topic)
+            self.statistics.forget(topic=topic)
             self.log.info("topic_deleted", topic=topic, remote=task.connection.remote)
         return encode_answer(task.request)
 

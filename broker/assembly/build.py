@@ -138,7 +138,8 @@ def build(
         message_size_max=store_config.max_message_size,
         family=environment.family,
     )
-    topic_admin = TopicAdmin(config, store, topics, offsets, registered.publish, offsets_file.persist, log)
+    items = environment.counters.items
+    topic_admin = TopicAdmin(config, store, topics, offsets, registered.publish, offsets_file.persist, items, log)
     consume_statistics = ConsumeStatistics(
         config,
         store,
@@ -146,7 +147,7 @@ def build(
         groups,
         offsets,
         clients,
-        environment.counters.items,
+        items,
         clock,
     )
     queue_admin = QueueAdmin(store, topics, offsets, clients, offsets_file.persist, log)

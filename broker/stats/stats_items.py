@@ -101,6 +101,17 @@ class StatsItems:
         for key in [key for key, item in self._items.items() if item.value_at[oldest] == item.value]:
             del self._items[key]
 
+    def forget(self, *, topic: str = "", group: str = "") -> None:
+        """Remove the items of a deleted topic or group (RocketMQ BrokerStatsManager.onTopicDeleted, onGroupDeleted)."""
+        gone = []
+        for name, key in list(self._items):
+            of_topic, _, of_group = key.partition("@")
+            if of_topic == topic or (group and of_group == group):
+                gone.append((name, key))
+        with self._lock:
+            for item in gone:
+                self._items.pop(item, None)
+
     def data(self, name: str, key: str, now_ms: int) -> BrokerStatsData | None:
         """Return sums and rates over the last minute, hour and day, or None if the item does not exist."""
         with self._lock:

@@ -147,6 +147,7 @@ class Soak:
             at_s = time.monotonic() - begin_s
             for name, pid in self.pids.items():
                 self.samples.append(await self._sample(name, pid, at_s))
+            write(self.samples, self.directory / "samples.csv")
             if traced and not is_warm and at_s > warm_up_s:
                 is_warm = True
                 self._signal()
@@ -179,12 +180,16 @@ class Soak:
         print(f"{at_s / 60:5.1f} min, MiB: {told}", flush=True)
 
 
-def report(soak: Soak, warm_up_s: float) -> int:
-    """Print the table and the verdict, write the samples and the picture; return the exit code."""
-    with (soak.directory / "samples.csv").open("w", encoding="utf-8", newline="") as file:
+def write(samples: list[Sample], path: Path) -> None:
+    """Write all samples so far; a run that fails leaves them."""
+    with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(FIELDS)
-        writer.writerows(dataclasses.astuple(each) for each in soak.samples)
+        writer.writerows(dataclasses.astuple(each) for each in samples)
+
+
+def report(soak: Soak, warm_up_s: float) -> int:
+    """Print the table and the verdict, draw the picture; return the exit code."""
     found = list(growths(soak.samples, warm_up_s))
     print("\n".join(table(found)))
     for each in soak.programs:

@@ -4,7 +4,8 @@ Lives here: ``Sample``, ``sample``, ``FIELDS``.
 """
 
 import dataclasses
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,7 +49,7 @@ def sample(process: str, pid: int, at_s: float, *, tasks: int, logs: Iterable[Pa
         threads=status["Threads"],
         tasks=tasks,
         log_bytes=sum(_size(path) for path in logs),
-        disk_bytes=-1 if store is None else sum(_blocks(path) for path in store.rglob("*")),
+        disk_bytes=-1 if store is None else sum(map(_blocks, _files(store))),
     )
 
 
@@ -66,8 +67,14 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _blocks(path: Path) -> int:
+def _files(directory: Path) -> Iterator[str]:
+    for folder, _, names in os.walk(directory):  # passes over directories that are removed meanwhile
+        for name in names:
+            yield os.path.join(folder, name)
+
+
+def _blocks(path: str) -> int:
     try:
-        return path.stat().st_blocks * 512
+        return os.stat(path).st_blocks * 512
     except FileNotFoundError:  # retention has removed it meanwhile
         return 0

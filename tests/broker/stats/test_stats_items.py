@@ -42,6 +42,18 @@ def test_the_windows_forget() -> None:
     assert len(items) == 0
 
 
+def test_a_deleted_topic_or_group_is_forgotten() -> None:
+    """In all its items and in no others: else topics that come and go would fill the table for a day."""
+    items = StatsItems(0)
+    keys = ("T", "T@g", "T@h", "T2", "U@g", "U@g2", "U")
+    for key in keys:
+        items.add("N", key, 1)
+    items.forget(topic="T")
+    assert [key for key in keys if items.data("N", key, 1000)] == ["T2", "U@g", "U@g2", "U"]
+    items.forget(group="g")
+    assert [key for key in keys if items.data("N", key, 1000)] == ["T2", "U@g2", "U"]
+
+
 def test_items_are_bounded() -> None:
     """New items of a full table are not counted; known ones still are."""
     items = StatsItems(0, items_max=2)

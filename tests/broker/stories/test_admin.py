@@ -316,6 +316,20 @@ async def test_groups_are_configured_listed_and_deleted(client: Client) -> None:
     assert bad.code == 29
 
 
+async def test_statistics_go_with_their_topic_and_group(broker: BrokerApp, client: Client) -> None:
+    """A deleted one would keep its statistics in memory for a day."""
+    items = broker.counters.items
+    for topic in ("T", "U"):
+        items.add("N", f"{topic}@billing", 1)
+    await client.put(b"x")
+    assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequestHeader("T"))).code == 0
+    assert items.data("N", "T@billing", 1000) is None
+    assert items.data("N", "U@billing", 1000) is not None
+    delete = DeleteSubscriptionGroupRequestHeader("billing", True)
+    assert (await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, delete)).code == 0
+    assert items.data("N", "U@billing", 1000) is None
+
+
 async def test_without_automatic_groups_an_unknown_group_is_code_26(harness: Harness) -> None:
     """RocketMQ's SUBSCRIPTION_GROUP_NOT_EXIST."""
     app = await harness.broker(auto_create_subscription_group=False)
