@@ -10,6 +10,7 @@ import typer
 from pocketmq.cli import options
 from pocketmq.cli.admin.group_running import ask_members, print_running, running_json
 from pocketmq.cli.admin.group_seek import seek
+from pocketmq.cli.admin.lock import LOCK, lock_columns
 from pocketmq.cli.output import print_done, print_json, print_note, print_rows, print_table, time_text
 from pocketmq.cli.run import build_group, confirm, run_admin
 
@@ -42,7 +43,8 @@ def list_groups(
             except NotFound:  # gone meanwhile
                 continue
             topics = sorted({each.queue.topic for each in found.queues} | set(found.subscriptions))
-            lag = found.lag if found.queues else None  # without a committed offset nothing is known
+            committed = any(each.is_committed for each in found.queues)
+            lag = found.lag if committed else None  # without a committed offset nothing is known
             rows.append((group, len(found.members), lag, ", ".join(topics)))
         columns = ("group", "members", "lag", "topics")
         print_rows(columns, rows if as_json else [_without_none(row) for row in rows], as_json)
@@ -57,10 +59,16 @@ def describe(
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Show how far a group has consumed each queue; its members are printed on standard error."""
+    """Show how far a group has consumed each queue, and which client holds its lock; members on standard error.
+
+    A topic without a committed offset counts from 0, so that a group shows that is stuck on its first message.
+    """
 
     async def body(admin: "Admin") -> None:
+        from pocketmq.client.admin.lock_admin import known_locks
+
         found = await admin.describe_group(group, topic=topic)
+        locks = await known_locks(admin, group=group, topic=topic)
         client_ids = [each.client_id for each in found.members] if running else []
         answers = await ask_members(admin, group, client_ids)
         rows = [
@@ -69,13 +77,14 @@ def describe(
                 each.queue.broker_name,
                 each.queue.queue_id,
                 each.broker_offset,
-                each.consumer_offset,
+                each.consumer_offset if each.is_committed else None,
                 each.lag,
                 time_text(each.last_consumed_ms) if each.last_consumed_ms else None,
+                *lock_columns(locks.get(each.queue)),
             )
             for each in found.queues
         ]
-        columns = ("topic", "broker", "queue_id", "broker_offset", "consumer_offset", "lag", "last_consumed")
+        columns = ("topic", "broker", "queue_id", "broker_offset", "consumer_offset", "lag", "last_consumed", *LOCK)
         members = [{"client_id": each.client_id, "address": each.client_addr} for each in found.members]
         if as_json:
             queues = [dict(zip(columns, row, strict=True)) for row in rows]

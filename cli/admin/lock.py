@@ -29,6 +29,7 @@ COLUMNS = (
     "token",
     "waiting",
 )
+LOCK = ("holder", "renewed", "waiting")
 
 
 class NoSuchLock(PocketMQError):
@@ -150,6 +151,14 @@ def _row(lock: "QueueLockStatus") -> tuple[object, ...]:
         str(info.fencing_token),
         waiting,
     )
+
+
+def lock_columns(lock: "QueueLockStatus | None") -> tuple[str | None, ...]:
+    """Return the cells of ``LOCK`` for a queue in a table about more than locks."""
+    if lock is None:
+        return (None,) * len(LOCK)
+    waiting = ", ".join(f"{each.client_id} ({seconds(each.waiting_ms)})" for each in lock.info.waiting)
+    return lock.info.client_id, f"{seconds(lock.info.renewed_ms_ago)} ago", waiting or None
 
 
 def _as_json(lock: "QueueLockStatus") -> dict[str, Any]:

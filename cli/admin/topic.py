@@ -1,6 +1,6 @@
-"""``pocketmq topic list | create | alter | describe | purge | delete``.
+"""``pocketmq topic list | create | alter | describe | locate | purge | delete``.
 
-Lives here: options and output.
+Lives here: options and output; ``locate`` is in ``topic_locate``.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.admin.topic_locate import locate
 from pocketmq.cli.output import print_done, print_json, print_progress, print_rows, print_table, time_text
 from pocketmq.cli.run import build_group, confirm, run_admin
 from pocketmq.common.errors import ConfigError
@@ -20,7 +21,14 @@ def build_app() -> typer.Typer:
     """Return the group of subcommands."""
     help_text = "List, create, change, describe, empty and delete topics."
     return build_group(
-        help_text, list=list_topics, create=create, alter=alter, describe=describe, purge=purge, delete=delete
+        help_text,
+        list=list_topics,
+        create=create,
+        alter=alter,
+        describe=describe,
+        locate=locate,
+        purge=purge,
+        delete=delete,
     )
 
 

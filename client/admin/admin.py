@@ -5,7 +5,7 @@ Lives here: ``Admin`` and its result types. The command line uses it; applicatio
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pocketmq.client.admin.group_admin import delete_group, move_group, plan_moves
@@ -94,12 +94,16 @@ class TopicDescription:
 
 @dataclass(slots=True, frozen=True)
 class QueueProgress:
-    """A group's progress in a queue; ``last_consumed_ms`` is the store time of the last message it committed, or 0."""
+    """A group's progress in a queue; ``last_consumed_ms`` is the store time of the last message it committed, or 0.
+
+    ``is_committed`` False: it has committed nothing in this topic yet, and ``lag`` counts from offset 0.
+    """
 
     queue: MessageQueue
     broker_offset: int
     consumer_offset: int
     last_consumed_ms: int
+    is_committed: bool = True
 
     @property
     def lag(self) -> int:
@@ -311,7 +315,10 @@ class Admin(Lifecycle):
         return sorted(found)
 
     async def describe_group(self, group: str, *, topic: str = "") -> GroupDescription:
-        """Return members and progress of a group, over all topics or one. Raises ``NotFound`` if no broker knows it."""
+        """Return members and progress of a group, over all topics or one. Raises ``NotFound`` if no broker knows it.
+
+        A topic to which it subscribes and in which it has committed nothing counts from offset 0.
+        """
         check_group_name(group)
         masters = await self.masters()
         members: dict[str, Connection] = {}
@@ -329,24 +336,30 @@ class Admin(Lifecycle):
                 subscriptions.update({name: each.sub_string or "*" for name, each in answer.subscription_table.items()})
                 kind, model = answer.consume_type or "", answer.message_model or ""
             what = f"progress of {group} refused"
-            stats = decode_body(
-                await self._ask(address, RequestCode.GET_CONSUME_STATS, stats_header, what), ConsumeStats
-            )
-            queues += [
-                QueueProgress(
-                    MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
-                    offset.broker_offset,
-                    offset.consumer_offset,
-                    offset.last_timestamp,
-                )
-                for queue, offset in stats.offset_table.items()
-            ]
+            here = await self._progress(address, stats_header, what)
+            if not topic:  # a broker lists topics with a committed offset: not one that is stuck on its first message
+                for name in sorted({*subscriptions} - {each.queue.topic for each in here}):
+                    first = await self._progress(address, ConsumeStatsRequestHeader(group, name), what)
+                    here += [replace(each, is_committed=False) for each in first]
+            queues += here
         if not members and not queues and group not in await self.groups():
             raise NotFound(
                 "no such group", why=group, hint="a group is known once a consumer has connected or committed"
             )
         queues.sort(key=lambda each: each.queue)
         return GroupDescription(group, list(members.values()), kind, model, subscriptions, queues)
+
+    async def _progress(self, address: str, header: ConsumeStatsRequestHeader, what: str) -> list[QueueProgress]:
+        stats = decode_body(await self._ask(address, RequestCode.GET_CONSUME_STATS, header, what), ConsumeStats)
+        return [
+            QueueProgress(
+                MessageQueue(queue.topic, queue.broker_name, queue.queue_id),
+                offset.broker_offset,
+                offset.consumer_offset,
+                offset.last_timestamp,
+            )
+            for queue, offset in stats.offset_table.items()
+        ]
 
     async def seek_group(
         self, group: str, topic: str, to: StartPosition, *, force: bool = False

@@ -61,6 +61,15 @@ async def queue_locks(admin: Admin, *, group: str = "", topic: str = "") -> tupl
     return sorted(found, key=lambda lock: (lock.info.consumer_group, lock.queue)), left_out
 
 
+async def known_locks(admin: Admin, *, group: str = "", topic: str = "") -> dict[MessageQueue, QueueLockStatus]:
+    """Return the locks of a group or topic by queue; none where a broker lists no locks, as RocketMQ's."""
+    try:
+        locks, _ = await queue_locks(admin, group=group, topic=topic)
+    except LocksUnknown:
+        return {}
+    return {lock.queue: lock for lock in locks}
+
+
 async def release_lock(admin: Admin, lock: QueueLockStatus) -> None:
     """Release the lock that was seen; a later holder's lock stays. Raises ``LockNotFound``."""
     name = lock.queue.broker_name

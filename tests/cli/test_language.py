@@ -43,6 +43,7 @@ EFFECTS: Final = {
     "topic create": ADDS,
     "topic alter": CHANGES,
     "topic describe": READS,
+    "topic locate": READS,
     "topic purge": DESTROYS,
     "topic delete": DESTROYS,
     "group list": READS,

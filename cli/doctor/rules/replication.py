@@ -107,7 +107,8 @@ def _timeouts(metrics: BrokerMetrics) -> Iterator[Finding]:
     waiters, waited = metrics.number("haWaiters") or 0, metrics.stage("replica_wait")
     timeout_ms = metrics.settings.number("slave_timeout") or SLAVE_TIMEOUT_MS
     recent = waited is not None and waited.max_us >= timeout_ms * 1000
-    stuck = waiters > 0 and (recent or bool(late) or _silent_ms(metrics) >= timeout_ms / 2)
+    silent_ms = _silent_ms(metrics)
+    stuck = waiters > 0 and (recent if silent_ms is None else silent_ms >= timeout_ms / 2)
     if late or recent or stuck:
         why = reason_of(metrics)
         counted = f"{count_text(int(late_ever))} such answers since the start"
@@ -141,10 +142,12 @@ def _timeouts(metrics: BrokerMetrics) -> Iterator[Finding]:
         )
 
 
-def _silent_ms(metrics: BrokerMetrics) -> int:
-    """Return how old the newest data of the slave furthest behind is, 0 if unknown."""
+def _silent_ms(metrics: BrokerMetrics) -> int | None:
+    """Return how old the newest data of the slave furthest behind is; None if unknown."""
     ha = metrics.snapshot.ha
-    return max((slave.behind_ms for slave in ha.slaves if slave.behind_bytes > 0), default=0) if ha is not None else 0
+    if ha is None:
+        return None
+    return max((slave.behind_ms for slave in ha.slaves if slave.behind_bytes > 0), default=0)
 
 
 def replication_line(metrics: BrokerMetrics) -> Iterator[str]:

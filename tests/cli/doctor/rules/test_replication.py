@@ -110,6 +110,9 @@ def test_a_slave_that_confirms_again_is_a_warning() -> None:
     finding = the(diagnose(snapshot(late, **{**MASTER, "haSlaveTimeouts": "7"}), settings()), "slave-timeout")
     assert finding.severity is Severity.WARNING
     busy = {**MASTER, "haWaiters": "3"}
+    quick = HaStatusBody(role="SYNC_MASTER", slaves=[HaSlaveBody(behind_bytes=1 << 20, behind_ms=20)])
+    again = diagnose(snapshot(late, ha=quick, **busy), settings())
+    assert the(again, "slave-timeout").severity is Severity.WARNING, "drains wait under load, and soon end"
     assert found_by(telemetry(), **busy) == found_by(telemetry()), "waits of a quick slave are no finding"
 
 
