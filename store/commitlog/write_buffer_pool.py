@@ -106,6 +106,7 @@ class WriteBufferPool:
         begin_ns = self._clock.monotonic_ns()
         buffers: list[WriteBuffer] = []
         locked = 0
+        self._log.info("write_buffer_pool_opening", buffers=self.size, buffer_bytes=self.buffer_bytes)
         for number in range(self.size):
             buffer, array = self._make(number)
             buffers.append(buffer)

@@ -16,6 +16,8 @@ from pocketmq.common.refusals import CLIENTS_OWN, REFUSALS
 from pocketmq.common.units import bytes_text
 
 SYSTEM_BUSY: Final = 2
+SEGMENTS_AHEAD: Final = 2
+"""The current segment and the next one, prepared ahead (RocketMQ AllocateMappedFileService)."""
 POOL_SIZE: Final = 5
 """RocketMQ MessageStoreConfig.transientStorePoolSize."""
 _STAGES_IN_WORDS: Final = {
@@ -86,6 +88,9 @@ def _no_buffer(metrics: BrokerMetrics) -> Iterator[Finding]:
     for refused in metrics.refusals:
         if refused.cause == "no_write_buffer":
             more: tuple[str, ...] = ()
+            why, advice = REFUSALS[Cause.NO_WRITE_BUFFER].why, REFUSALS[Cause.NO_WRITE_BUFFER].advice
+            if pool is not None and 0 < pool.size <= SEGMENTS_AHEAD:
+                why, advice = too_small(pool.size), "Make the pool larger: the disk is not the reason."
             if pool is not None:
                 more = (f"write buffers free now: {pool.available} of {pool.size}",)
                 more += (f"not committed yet: {bytes_text(pool.uncommitted_bytes)}",)
@@ -94,11 +99,19 @@ def _no_buffer(metrics: BrokerMetrics) -> Iterator[Finding]:
                 Area.POOL,
                 "[REJECTREQUEST] sends are refused: no free write buffer",
                 (seen(metrics, refused), *more),
-                REFUSALS[Cause.NO_WRITE_BUFFER].why,
-                REFUSALS[Cause.NO_WRITE_BUFFER].advice,
+                why,
+                advice,
                 more_buffers(metrics),
                 REFUSALS[Cause.NO_WRITE_BUFFER].scenario,
             )
+
+
+def too_small(size: int) -> str:
+    """Return why a pool of at most ``SEGMENTS_AHEAD`` buffers runs out of them."""
+    return (
+        f"The current segment and the next one take a buffer each: with {size} none is free while both exist, even "
+        "when the disk is quick."
+    )
 
 
 def more_buffers(metrics: BrokerMetrics) -> tuple[Advice, ...]:

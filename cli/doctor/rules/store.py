@@ -9,15 +9,13 @@ from typing import Final
 from pocketmq.cli.doctor.broker_metrics import NO_POOL_BUFFERS, BrokerMetrics
 from pocketmq.cli.doctor.finding import Advice, Area, Finding, error, note, warning
 from pocketmq.cli.doctor.rules.disk_space import disk_space
-from pocketmq.cli.doctor.rules.refusals import more_buffers
+from pocketmq.cli.doctor.rules.refusals import SEGMENTS_AHEAD, more_buffers, too_small
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
 from pocketmq.cli.doctor.words import clean, count_text, ms_text, us_text
 from pocketmq.common.units import bytes_text
 
 POOL_LOW_SHARE: Final = 0.4
 """RocketMQ warns below this share of free buffers (TransientStorePool.java)."""
-SEGMENTS_AHEAD: Final = 2
-"""The current segment and the next one, prepared ahead (RocketMQ AllocateMappedFileService)."""
 FLUSH_BEHIND_BYTES: Final = 256 << 20
 DISPATCH_BEHIND_BYTES: Final = 16 << 20
 SYNC_SLOW_MS: Final = 100.0
@@ -67,8 +65,7 @@ def _pool(metrics: BrokerMetrics) -> Iterator[Finding]:
             evidence=(evidence, waiting),
             cause="A buffer is free again when its segment is committed; the disk takes less than producers send."
             if size > SEGMENTS_AHEAD
-            else f"The current segment and the next one take a buffer each: with {size} none is free while both "
-            "exist, even when the disk is quick.",
+            else too_small(size),
             cure=cure if size > SEGMENTS_AHEAD else "Make the pool larger.",
             settings=more_buffers(metrics),
             reference="pocketmq scenario reject-request",

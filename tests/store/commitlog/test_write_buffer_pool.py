@@ -90,11 +90,15 @@ def test_few_free_buffers_warn_once_a_second() -> None:
 
 
 def test_all_buffers_are_locked_in_ram_and_the_time_is_reported() -> None:
-    """One event has count and time."""
+    """One event says what begins, since gigabytes take seconds; one has count and time."""
     memory = FakeMemory()
     pool, log, _ = pool_of(3, memory)
     assert (pool.is_locked, len(memory.locked)) == (True, 3)
-    (event,) = log.info.call_args_list
+    begun, event = log.info.call_args_list
+    assert (begun.args, begun.kwargs) == (
+        ("write_buffer_pool_opening",),
+        {"buffers": 3, "buffer_bytes": BUFFER_BYTES},
+    )
     assert event.args == ("write_buffer_pool_opened",)
     assert event.kwargs == {"buffers": 3, "buffer_bytes": BUFFER_BYTES, "duration_ms": 0.0}
 
