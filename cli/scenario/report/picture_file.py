@@ -62,8 +62,8 @@ def _draw_sends(figure: "Figure", report: Report) -> str:
     (width, height), count = PANEL_INCHES, len(report.phases)
     figure.set_size_inches(width, height * count + 0.8)
     panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
+    colors = report.colors(DELIVERED_COLORS, FAILED_COLORS)
     for axes, phase in zip(panels, report.phases, strict=True):
-        colors = {True: iter(DELIVERED_COLORS * len(phase.outcomes)), False: iter(FAILED_COLORS * 9)}
         for number, outcome in enumerate(phase.outcomes):
             points = [point for point in phase.points if point.outcome == number]
             text = outcome.text
@@ -75,7 +75,7 @@ def _draw_sends(figure: "Figure", report: Report) -> str:
                 s=9,
                 alpha=0.6,
                 linewidths=0,
-                color=next(colors[outcome.delivered], FAILED_COLORS[-1]),
+                color=colors[outcome.text_without_numbers],
                 label=f"{outcome.count:,} × {text}".replace("$", r"\$"),
             )
         axes.set_yscale("log")

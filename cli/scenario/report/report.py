@@ -56,6 +56,11 @@ class Outcome(msgspec.Struct, frozen=True):
     cause: str = ""
     stored: str = ""
 
+    @property
+    def text_without_numbers(self) -> str:
+        """What the outcomes of several runs have in common: waits and sizes differ."""
+        return _NUMBER.sub("0", self.text)
+
 
 class Evidence(msgspec.Struct, frozen=True):
     """A value that a broker measured or wrote; ``source``: ``runtime info``, ``telemetry``, ``log``, ``topic``."""
@@ -147,6 +152,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def has_timeline(self) -> bool:
         """Whether the picture is a timeline, not a cloud of sends."""
         return any(phase.spans for phase in self.phases)
+
+    def colors(self, delivered: Sequence[str], failed: Sequence[str]) -> dict[str, str]:
+        """Return the color of each outcome by its text without numbers, the same in all runs; the last of a kind for
+        those beyond its colors."""
+        found: dict[str, str] = {}
+        used = {True: 0, False: 0}
+        for outcome in (outcome for phase in self.phases for outcome in phase.outcomes):
+            text, kind = outcome.text_without_numbers, outcome.delivered
+            if text not in found:
+                palette = delivered if kind else failed
+                found[text] = palette[min(used[kind], len(palette) - 1)]
+                used[kind] += 1
+        return found
 
     def failed(self) -> list[tuple[str, Check]]:
         """Return (phase, check) of each check that does not hold."""

@@ -8,10 +8,10 @@ and has no types.
 import math
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from pocketmq.cli.scenario.report.report import Outcome, Phase, Report
+from pocketmq.cli.scenario.report.report import Phase, Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +22,7 @@ DECADES: Final = (0.1, 1.0, 10.0, 100.0, 1000.0, 10_000.0)
 ROWS_A_DECADE: Final = 2
 SHADES: Final = "·░▒▓█"
 STYLES: Final = ("red", "yellow", "magenta", "cyan", "blue")
-"""Of failed sends, in the order of the outcomes; delivered ones are green."""
+"""Of failed sends, the same in all runs; delivered ones are green."""
 SPANS: Final = {
     "first": ("1", "blue"),
     "second": ("2", "green"),
@@ -48,12 +48,6 @@ def grid(phase: Phase, seconds: float) -> list[list[Cell]]:
     for (row, column), found in counts.items():
         cells[row][column] = (found.most_common(1)[0][0], found.total())
     return cells
-
-
-def styles(outcomes: Sequence[Outcome]) -> list[str]:
-    """Return the color of each outcome."""
-    failed = iter(range(len(outcomes)))
-    return ["green" if outcome.delivered else STYLES[next(failed) % len(STYLES)] for outcome in outcomes]
 
 
 def shade(count: int, most: int) -> str:
@@ -88,18 +82,23 @@ def print_picture(report: Report) -> None:
     ends = [point.at_s for phase in report.phases for point in phase.points]
     if report.has_timeline:
         ends = [span.to_s for phase in report.phases for span in phase.spans]
+    colors = report.colors(("green",), STYLES)
     for phase in report.phases:
         console.print(f"\n{phase.role}: {phase.name}", style="bold", markup=False)
-        (_print_timeline if report.has_timeline else _print_sends)(console, phase, max(ends, default=0.0))
+        if report.has_timeline:
+            _print_timeline(console, phase, max(ends, default=0.0))
+        else:
+            _print_sends(console, phase, max(ends, default=0.0), colors)
     if report.has_timeline:
         legend = ", ".join(f"{mark} {what}" for what, (mark, _) in SPANS.items())
         console.print(f"\n{legend}; ┴ the first one ends; an empty work row: the queue stands still", markup=False)
 
 
-def _print_sends(console: "Console", phase: Phase, seconds: float) -> None:
+def _print_sends(console: "Console", phase: Phase, seconds: float, known: Mapping[str, str]) -> None:
     from rich.text import Text
 
-    cells, colors = grid(phase, seconds), styles(phase.outcomes)
+    cells = grid(phase, seconds)
+    colors = [known[outcome.text_without_numbers] for outcome in phase.outcomes]
     most = max((count for row in cells for _, count in row), default=0)
     for number, row in enumerate(cells):
         decade, part = divmod(len(cells) - 1 - number, ROWS_A_DECADE)

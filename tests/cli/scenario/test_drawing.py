@@ -1,16 +1,18 @@
 """The tables and pictures of a report."""
 
 import io
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.scenario.report import picture_file, terminal_picture
 from pocketmq.cli.scenario.report.report import Report
 from pocketmq.cli.scenario.report.tables import print_report
-from pocketmq.cli.scenario.report.terminal_picture import COLUMNS, grid, print_picture, shade, styles
+from pocketmq.cli.scenario.report.terminal_picture import COLUMNS, STYLES, grid, print_picture, shade
 from pocketmq.common.errors import ConfigError
 
 
@@ -72,9 +74,17 @@ def test_colors_and_shades_differ() -> None:
     assert "green" not in terminal_picture.STYLES
 
 
-def test_delivered_outcomes_are_green(report: Report) -> None:
-    """No failed outcome is green."""
-    assert styles(report.phases[0].outcomes) == ["green", "red"]
+def test_an_outcome_has_one_color_in_all_runs(report: Report) -> None:
+    """Also where its numbers differ, and where an earlier run has others; no failed outcome is green."""
+    first, *_ = report.phases
+    delivered, failed = first.outcomes
+    other = replace(failed, text="another failure")
+    later = replace(first, outcomes=[other, replace(failed, text=re.sub(r"\d+ms", "987ms", failed.text)), delivered])
+    colors = replace(report, phases=[first, later]).colors(("green",), STYLES)
+    assert [colors[each.text_without_numbers] for each in first.outcomes] == ["green", "red"]
+    assert [colors[each.text_without_numbers] for each in later.outcomes] == ["yellow", "red", "green"]
+    many = [replace(other, text=f"failure {letter}") for letter in "abcdefghi"]
+    assert set(replace(report, phases=[replace(first, outcomes=many)]).colors((), STYLES).values()) == set(STYLES)
 
 
 def test_the_terminal_picture_is_for_terminals(
