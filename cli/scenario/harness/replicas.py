@@ -32,6 +32,8 @@ READ_ONLY: Final[Rule] = {
 }
 """A file system that the kernel remounted read-only after an error."""
 ORIGINAL: Final = "pocketmq.cli.scenario.harness.original"
+SEND_WAIT_MS: Final = "3000"
+"""A client's whole patience: a pause of this machine above 200 ms is no part of these incidents."""
 AFTER: Final = 20
 """Sends after the repair."""
 PROBES_FROM: Final = 100_000_000
@@ -225,6 +227,7 @@ class _Run:
                 "broker.broker_id": str(at),
                 "broker.register_name_server_period": "1000",
                 "broker.slave_sync_interval": "200",
+                "broker.wait_time_mills_in_send_queue": SEND_WAIT_MS,
                 "store.broker_role": "SLAVE" if at else "SYNC_MASTER",
                 **own,
             }
