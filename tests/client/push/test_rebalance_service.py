@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from pocketmq.client import ClientInstance, PushConsumer
 from pocketmq.client.errors import NoRoute
 from pocketmq.common.clock import ManualClock
@@ -63,3 +65,22 @@ def test_only_a_missing_topic_makes_rounds_quick() -> None:
     assert service.pause_ms(True) == 20_000
     service._report_missing("%RETRY%g", NoRoute("no route"))
     assert service.pause_ms(False) == 1_000
+
+
+async def test_the_next_round_comes_after_that_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop takes its pause from the same function after each round."""
+    asked: list[bool] = []
+    third = asyncio.Event()
+
+    def pause_ms(complete: bool) -> int:
+        asked.append(complete)
+        if len(asked) == 3:
+            third.set()
+        return 1
+
+    consumer = PushConsumer("g", instance=ClientInstance(NOWHERE, log=Events()))
+    consumer.subscribe("Orders")(lambda message: None)
+    monkeypatch.setattr(consumer._rebalance_service, "pause_ms", pause_ms)
+    async with consumer, asyncio.timeout(60):
+        await third.wait()
+    assert not any(asked)
