@@ -10,7 +10,7 @@ import typer
 from pocketmq.cli import options
 from pocketmq.cli.admin.group_running import ask_members, print_running, running_json
 from pocketmq.cli.admin.group_seek import seek
-from pocketmq.cli.admin.lock import LOCK, lock_columns
+from pocketmq.cli.admin.lock_columns import LOCK, lock_columns
 from pocketmq.cli.output import print_done, print_json, print_note, print_rows, print_table, time_text
 from pocketmq.cli.run import build_group, confirm, run_admin
 

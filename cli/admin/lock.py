@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli import complete, options
+from pocketmq.cli.admin.lock_columns import seconds
 from pocketmq.cli.output import print_json, print_note, print_table
 from pocketmq.cli.run import build_group, confirm, run_admin, run_async
 from pocketmq.common.errors import Cause, PocketMQError
@@ -29,7 +30,6 @@ COLUMNS = (
     "token",
     "waiting",
 )
-LOCK = ("holder", "renewed", "waiting")
 
 
 class NoSuchLock(PocketMQError):
@@ -153,14 +153,6 @@ def _row(lock: "QueueLockStatus") -> tuple[object, ...]:
     )
 
 
-def lock_columns(lock: "QueueLockStatus | None") -> tuple[str | None, ...]:
-    """Return the cells of ``LOCK`` for a queue in a table about more than locks."""
-    if lock is None:
-        return (None,) * len(LOCK)
-    waiting = ", ".join(f"{each.client_id} ({seconds(each.waiting_ms)})" for each in lock.info.waiting)
-    return lock.info.client_id, f"{seconds(lock.info.renewed_ms_ago)} ago", waiting or None
-
-
 def _as_json(lock: "QueueLockStatus") -> dict[str, Any]:
     info = lock.info
     return {
@@ -180,15 +172,3 @@ def _as_json(lock: "QueueLockStatus") -> dict[str, Any]:
             for each in info.waiting
         ],
     }
-
-
-def seconds(time_ms: int) -> str:
-    """Return a time in the unit that reads best: ``0.4 s``, ``54 s``, ``12 min``, ``3.5 h``."""
-    value = time_ms / 1000
-    if value < 10:
-        return f"{value:.1f} s"
-    if value < 120:
-        return f"{value:.0f} s"
-    if value < 7200:
-        return f"{value / 60:.0f} min"
-    return f"{value / 3600:.1f} h"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.admin.lock import LOCK, lock_columns
+from pocketmq.cli.admin.lock_columns import LOCK, lock_columns
 from pocketmq.cli.output import print_json, print_note, print_rows
 from pocketmq.cli.run import run_admin
 

@@ -48,7 +48,8 @@ class Leader(Protocol):
 class Shown:
     """The limit of one run's dispatch. ``limit`` and ``moved``: any thread; ``moved`` may dispatch a pass.
 
-    A start finds queue entries of an earlier run that may not be confirmed: until they are, ``store.reads_wait``.
+    A start finds queue entries of an earlier run that may not be confirmed: until they are, the store's ``reads_wait``
+    is set.
     """
 
     def __init__(self, leader: Leader, store: MessageStore, clock: Clock, log: EventLog, timeout_ms: int) -> None:

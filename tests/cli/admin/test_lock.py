@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pocketmq.cli.admin.lock import seconds
+from pocketmq.cli.admin.lock_columns import seconds
 from pocketmq.client import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.handlers.queue_locks import QueueLocks
