@@ -60,6 +60,8 @@ CURED = {
     100017: "a pull consumer read unconfirmed messages of a replaced master, and skipped others there",
     200041: "the same",
     500066: "the same",
+    20261123: "a slave whose disk had lied did not start: what it lost is refused, and the operator replaces the disk",
+    20261200: "a promoted slave did not make a topic again that had only open transactions",
 }
 
 
