@@ -23,10 +23,6 @@ PACKAGES: Final[Mapping[str, Sequence[str]]] = {
     "mvn": ("maven",),
 }
 """Program to packages; the second is for distributions that no longer have the first."""
-PATH: Final = os.pathsep.join(
-    (os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec", *map(str, Path("/usr/lib/postgresql").glob("*/bin")))
-)
-"""Where Debian puts servers, too."""
 APT: Final = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")
 UPDATE: Final = (*APT, "-o", "APT::Update::Error-Mode=any", "update")
 """Without the mode an update that reached no registry succeeds."""
@@ -35,9 +31,16 @@ APT_S: Final = 600.0
 Run = Callable[[Sequence[str]], int]
 
 
+def search_path() -> str:
+    """Return where Debian puts servers, too: a directory that an installation has just made among them."""
+    versions = map(str, Path("/usr/lib/postgresql").glob("*/bin"))
+    return os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec", *versions))
+
+
 def missing() -> list[str]:
     """Return the missing programs."""
-    return [program for program in PACKAGES if shutil.which(program, path=PATH) is None]
+    path = search_path()
+    return [program for program in PACKAGES if shutil.which(program, path=path) is None]
 
 
 def run_apt(command: Sequence[str]) -> int:

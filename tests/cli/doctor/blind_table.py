@@ -1,4 +1,4 @@
-"""Faults of a blind test of the doctor, and what it may and must not say about each; written before any tuning.
+"""Faults of a blind test of the doctor, and what it may and must not say about each; written after the rules of today, before the rounds.
 
 A fault is made from outside, in a real cluster of a name server, a synchronous pair and a second master. Right: the
 first finding of the first look is an accepted one, on an accepted node; with two faults, each is named. A forbidden
