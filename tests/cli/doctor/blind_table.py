@@ -1,5 +1,6 @@
-"""Faults of a blind test of the doctor, and what it may and must not say about each; written after the rules of today, before the rounds.
+"""Faults of a blind test of the doctor, and what it may and must not say about each.
 
+Written after the doctor's rules, and before any round of the test.
 A fault is made from outside, in a real cluster of a name server, a synchronous pair and a second master. Right: the
 first finding of the first look is an accepted one, on an accepted node; with two faults, each is named. A forbidden
 cure is wrong wherever it stands in the report.
