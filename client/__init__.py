@@ -43,7 +43,7 @@ from pocketmq.client.errors import (
     SubscriptionIllegal,
     WrongLoop,
 )
-from pocketmq.client.handlers.consume_result import ConsumeResult, Later
+from pocketmq.client.handlers.consume_result import ConsumeResult, DeadLetter, Later
 from pocketmq.client.handlers.process_queue import ProcessLimits
 from pocketmq.client.message.identified_message import IdentifiedMessage
 from pocketmq.client.message.receipts import Receipt, SendStatus
@@ -136,6 +136,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
     "CorruptRecord",
+    "DeadLetter",
     "DurableRetry",
     "ForkedClient",
     "GivenUpError",

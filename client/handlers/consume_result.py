@@ -65,6 +65,19 @@ class Later:
             object.__setattr__(self, "messages", named)
 
 
+class DeadLetter(Later):
+    """Return it to give a message up: to the dead letters at once, as ``Later(delay_level=-1)``.
+
+    ``reason``: why, in one line; it becomes the last error of the dead letter. ``messages``: the ones of a batch that
+    are given up; None: all.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, reason: str = "", messages: Sequence[ReceivedMessage] | None = None) -> None:
+        super().__init__(delay_level=DEAD_LETTER, messages=messages, reason=reason)
+
+
 class Outcome(NamedTuple):
     """The result of one handler call. ``later``: the messages that are not done; empty: all are done.
 
@@ -110,7 +123,7 @@ def outcome_of(returned: Any, messages: Sequence[ReceivedMessage]) -> Outcome:
             for message in messages
             if (message.topic, message.broker_name, message.queue_id, message.queue_offset) in wanted
         ]
-    reason = "the handler gave it up (delay_level=-1)" if returned.delay_level == DEAD_LETTER else LATER_REASON
+    reason = "the handler gave it up" if returned.delay_level == DEAD_LETTER else LATER_REASON
     return Outcome(later, returned.delay_level, returned.suspend_ms, returned.reason or reason)
 
 

@@ -7,6 +7,7 @@ import pytest
 from pocketmq.client.handlers.consume_result import (
     DONE,
     ConsumeResult,
+    DeadLetter,
     DropFailed,
     KeepHere,
     Later,
@@ -101,3 +102,14 @@ def test_rates_are_those_of_the_last_minute() -> None:
         statistics.sample()
     assert statistics.rates("T") == Rates(failed_count=10)
     assert len(statistics._samples["T"]) <= 62
+
+
+def test_a_dead_letter_is_named_and_says_why() -> None:
+    """It is the answer ``Later(delay_level=-1)``; without a reason the text says who gave the message up."""
+    messages: Any = [FakeMessage(0), FakeMessage(1)]
+    assert is_answer(DeadLetter())
+    given_up = outcome_of(DeadLetter("no such account", [messages[1]]), messages)
+    assert (list(given_up.later), given_up.delay_level, given_up.reason) == ([messages[1]], -1, "no such account")
+    assert outcome_of(DeadLetter(), messages).reason == "the handler gave it up"
+    with pytest.raises(ConfigError):
+        DeadLetter(7)  # type: ignore[arg-type]
