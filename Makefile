@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 # JOBS, processes of pytest: the tests wait for a fifth of their time, so two cores have work for three.
 
-.PHONY: help run cluster setup test deep soak fuzz check scenarios torture partitions sim interop bench bench-quick docs docs-tables clean
+.PHONY: help run cluster setup test deep soak fuzz check scenarios torture partitions blind-doctor sim interop bench bench-quick docs docs-tables clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -38,7 +38,7 @@ cluster: $(VENV)/.runtime ## name server, synchronous pair, second master (ARGS=
 setup: $(VENV)/.dev     ## everything a developer needs
 
 test: JOBS ?= 3
-test: $(VENV)/.dev      ## the tests, five to six minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
+test: $(VENV)/.dev      ## the tests, six to seven minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
 	@PYTHONPATH=src $(BIN)/python -m tests.java
 	POCKETMQ_TESTS=fast $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
@@ -73,6 +73,11 @@ torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--m
 
 partitions: $(VENV)/.dev ## cut links, frozen, killed and emptied nodes under load (ARGS="--rounds 100 --seed 1")
 	$(BIN)/python -m tests.e2e $(ARGS)
+
+blind-doctor: ROUNDS ?= 20
+blind-doctor: SEED ?= 1
+blind-doctor: $(VENV)/.dev ## faults made from outside in real clusters: does the doctor name them? (ROUNDS=20 SEED=1 ARGS="--faults slave-killed")
+	PYTHONPATH=src $(BIN)/python -m tests.cli.doctor.blind --rounds $(ROUNDS) --seed $(SEED) $(ARGS)
 
 bench: $(VENV)/.bench   ## speed beside the peers and the machine's floor, 35 minutes (ARGS="one_by_one --peers redis,pocketmq")
 	$(BIN)/python -m bench $(ARGS)

@@ -7,9 +7,13 @@ Lives here: ``BrokerApp``.
 """
 
 import asyncio
+import posixpath
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
+from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.server_auth import FILE_NAME, ServerAuth
 from pocketmq.broker.assembly.build import Running, build
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
@@ -51,11 +55,15 @@ from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.remoting.refused_requests import RefusedRequests
+from pocketmq.remoting.security.client_security import ClientSecurity
+from pocketmq.remoting.security.tls_config import TlsConfig
+from pocketmq.remoting.security.tls_files import TlsFiles
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha.opening import needs_recovery
+from pocketmq.store.ha.proved_transport import ClusterSecret
 from pocketmq.store.ha.slave import HaSlave
 from pocketmq.store.ha.state import HaState
 from pocketmq.store.message_store import MessageStore
@@ -98,6 +106,9 @@ class BrokerApp:
         recovery_progress: Callable[[int, int], None] | None = None,
         slave_type: type[HaSlave] = HaSlave,
         on_failed: Callable[[BaseException], None] | None = None,
+        auth_config: AuthConfig | None = None,
+        auth: ServerAuth | None = None,
+        tls_config: TlsConfig | None = None,
     ) -> None:
         """``store``: one to use instead of that of ``store_config``; it is opened and closed all the same. ``loggers``
         returns the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
@@ -105,7 +116,9 @@ class BrokerApp:
         start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
         ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread. ``slave_type`` follows
         a master; scenarios pass another one. ``on_failed(error)`` is called in the loop when the broker cannot start
-        again after a change of its role: it then serves no requests.
+        again after a change of its role: it then serves no requests. ``auth_config``: who may ask for what; without it
+        everybody may ask for everything. ``auth``: that of a name server in this process, to share users with it.
+        ``tls_config``: without it every connection is plain.
         """
         self.config = config
         self.store_config = store_config
@@ -128,6 +141,19 @@ class BrokerApp:
         self.thread_dumper = ThreadDumper(self._clock, self._log)
         self.refusals = RefusalStats(self._clock, self._log, self.thread_dumper.on_refused)
         self.refused_requests = RefusedRequests(self._clock, self._log)
+        self.auth = ServerAuth(
+            auth_config or AuthConfig(),
+            posixpath.join(store_config.store_path_root_dir, "config", FILE_NAME),
+            cluster=config.broker_cluster_name,
+            clock=self._clock,
+            log=self._logger("auth"),
+            refused=self.refused_requests,
+        )
+        """Users, policies and who was refused."""
+        if auth is not None:
+            self.auth.share(auth)
+        self.tls = TlsFiles(tls_config or TlsConfig(), self._clock, self._logger("remoting"))
+        """Certificates of the listeners, and the security of connections to other servers."""
         self._server: RemotingServer | None = None
         self._admission: Admission | None = None
         self._metrics_config = metrics_config or MetricsConfig()
@@ -142,6 +168,11 @@ class BrokerApp:
         self._role = RoleOfRun(config, store_config)
         self._pinned_port: int | None = None
         self._roles = RoleChanges(self._restart, on_failed, self._logger("ha"), self.supervisor)
+
+    @property
+    def _security(self) -> ClientSecurity:
+        """How this broker connects to name servers and other brokers."""
+        return replace(self.tls.links, credentials=self.auth.inner)
 
     @property
     def port(self) -> int:
@@ -285,7 +316,11 @@ class BrokerApp:
             on_slow_read=observation.on_slow_read,
             serves=admission.serves,
             refused=self.refused_requests,
+            tls=self.tls,
         )
+        if self.tls.files:
+            await run_off_loop(self._runner, mailbox, "BrokerTls", self.tls.load)
+        server.guard = self.auth.guard
         # The port is opened first: the store needs it in its records, and a start that fails on a port in use must not
         # touch the store. Until the store is open every request is refused.
         port = self.config.listen_port if self._pinned_port is None else self._pinned_port
@@ -298,9 +333,12 @@ class BrokerApp:
         try:
             await self._open_vip_channel(server)
             observation.bind(required=self._metrics_required)
+            await run_off_loop(self._runner, mailbox, "BrokerAuth", self.auth.load)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
             if needs_recovery(state, self._role.store_config) and state.fenced_by is None:
-                await fence_if_replaced(self._role.config, state, off_loop, self._clock, self._logger("ha"))
+                await fence_if_replaced(
+                    self._role.config, state, off_loop, self._clock, self._logger("ha"), self._security
+                )
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
@@ -329,6 +367,7 @@ class BrokerApp:
             self._log,
             replication,
             self.supervisor,
+            self._security,
         )
         await registration.start()
         running.assignments.route = registration.route
@@ -410,6 +449,8 @@ class BrokerApp:
             self._runner,
             self.supervisor,
             enabled=self._stage_times,
+            tls_context=lambda: self.tls.http,
+            denials=self.auth.denials.counts,
         )
 
     def _load_role(self) -> tuple[RoleOfRun, HaState]:
@@ -427,9 +468,14 @@ class BrokerApp:
         def change_role(role: str, broker_id: int, accept_loss: bool) -> None:
             mailbox.post(self._roles.begin, role, broker_id, accept_loss)
 
+        inner = self.auth.inner
         return BrokerEnvironment(
             config=self._role.config,
             store_config=self._role.store_config,
+            auth=self.auth,
+            cluster_secret=None if inner is None else ClusterSecret(inner.access_key, inner.secret_key),
+            security=self._security,
+            mirror_users=None if inner is None or self.auth.guard is None else self.auth.mirror,
             ha_state=state,
             change_role=change_role,
             role_changed=self._role_changed,
@@ -453,6 +499,7 @@ class BrokerApp:
             thread_dumper=self.thread_dumper,
             observation=observation,
             supervisor=self.supervisor,
+            tls=self.tls,
         )
 
     def _open(self, running: Running) -> None:

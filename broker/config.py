@@ -40,6 +40,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         "named_transaction_size_bytes_max": "staged_transaction_size_bytes_max",
     }
     """Former name → name: settings that files, environment and flags may still give under their former names."""
+    rocketmq_names: ClassVar[Mapping[str, str]] = {"broker_ip1": "brokerIP1"}
+    """Settings whose names in RocketMQ are not plain camel case."""
 
     broker_cluster_name: str = "DefaultCluster"
     """Name of the cluster, which routes and admin tools show."""

@@ -1,9 +1,10 @@
 """Periodic work of a broker, outside the loop.
 
-Lives here: ``Housekeeping``: writes tables to disk, checks free space, forgets silent clients.
+Lives here: ``Housekeeping``: writes tables to disk, checks free space, looks at the log's first message, forgets silent
+clients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pocketmq.broker.config import BrokerConfig
@@ -34,6 +35,7 @@ class Housekeeping:
     clients: ClientTable[Connection]
     notifier: GroupNotifier
     disk: DiskSpace
+    find_earliest: Callable[[], None]
     mailbox: LoopMailbox
     clock: Clock
     log: EventLog
@@ -83,6 +85,7 @@ class Housekeeping:
         if now_ns >= self._scan_due_ns:
             self._scan_due_ns = now_ns + self.config.client_scan_interval * 1_000_000
             self._forget_silent_clients(now_ns)
+        self.find_earliest()  # last: it may hang with the disk
         if self._is_due_soon:
             return min(STEP_MS, max(1.0, (self._soon_from_ns - self.clock.monotonic_ns()) / 1e6))
         return STEP_MS

@@ -40,6 +40,7 @@ from pocketmq.remoting.protocol.namesrv import (
     RegisterBrokerResponseHeader,
     TopicRouteData,
 )
+from pocketmq.remoting.security.client_security import NO_SECURITY, ClientSecurity
 
 TOPICS_PER_REQUEST: Final = 10_000
 """A larger table is registered in several requests, each well below the frame limit."""
@@ -155,6 +156,8 @@ class Registration:
     log: EventLog
     replication: ReplicationView
     supervisor: Supervisor
+    security: ClientSecurity = NO_SECURITY
+    """How it connects to name servers and other brokers."""
     _pool: ChannelPool = field(init=False)
     _servers: list[_NameServer] = field(default_factory=list)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -162,7 +165,13 @@ class Registration:
     """Set once a name server has accepted this broker."""
 
     def __post_init__(self) -> None:
-        self._pool = ChannelPool(clock=self.clock, log=self.log, on_close=self._channel_closed, on_request=self._asked)
+        self._pool = ChannelPool(
+            clock=self.clock,
+            log=self.log,
+            on_close=self._channel_closed,
+            on_request=self._asked,
+            security=self.security,
+        )
 
     @property
     def refusals(self) -> dict[str, str]:
@@ -376,7 +385,7 @@ class Registration:
         """Return "" if the broker that is registered under this name with ``broker_id`` is the node ``node_id``, else
         the reason why it is not a member. Asks the name servers for its address, and the node there for its id."""
         name = self.config.broker_name
-        pool = ChannelPool(clock=self.clock, log=self.log)
+        pool = ChannelPool(clock=self.clock, log=self.log, security=self.security)
         try:
             address = ""
             why = "no name server has answered"

@@ -7,12 +7,14 @@ pay for Spark's jobs and scenarios.
 """
 
 import importlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
 
+from pocketmq.cli.connection import OPTIONS, connect_with
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP
 from pocketmq.cli.help_texts import literal_help
 from pocketmq.cli.options import accept_former_names
@@ -33,6 +35,7 @@ COMMANDS: Final = (
     Row("standalone", "Serve", "daemon.daemon_commands", "standalone"),
     Row("namesrv", "Serve", "daemon.daemon_commands", "namesrv"),
     Row("broker", "Serve", "daemon.daemon_commands", "broker"),
+    Row("init", "Serve", "init", "init"),
     Row("cluster", "Serve", "daemon.cluster", "cluster"),
     Row("produce", "Use", "messages.produce", "produce"),
     Row("consume", "Use", "messages.consume", "consume"),
@@ -43,9 +46,13 @@ COMMANDS: Final = (
     Row("brokers", "Use", "admin.brokers", "brokers"),
     Row("scenario", "Explain", "scenario.command", "scenario"),
     Row("trace", "Explain", "messages.trace", "trace"),
+    Row("explain", "Explain", "explain.command", "explain"),
+    Row("whoami", "Explain", "admin.whoami", "whoami"),
     Row("topic", "Use", "admin.topic"),
     Row("group", "Use", "admin.group"),
     Row("ha", "Use", "admin.ha"),
+    Row("user", "Use", "admin.user"),
+    Row("acl", "Use", "admin.acl"),
     Row("message", "Use", "messages.message"),
     Row("lock", "Use", "admin.lock"),
     Row("dlq", "Use", "messages.dlq"),
@@ -53,10 +60,16 @@ COMMANDS: Final = (
     Row("retry-store", "Use", "messages.retry_store"),
     Row("pipeline", "Use", "pipeline"),
     Row("config", "Check", "config.command"),
+    Row("tls", "Check", "tls.command"),
     Row("log", "Check", "log.app"),
     Row("doctor", "Explain", "doctor.commands"),
 )
 """Every command, in the order of the help."""
+
+
+ROOT_OPTIONS_WITH_VALUE: Final = frozenset(
+    f"--{name.replace('_', '-')}" for name in (*OPTIONS, "connection") if name != "tls"
+)
 
 
 @dataclass(slots=True)
@@ -79,10 +92,20 @@ def build_command(root: RootOptions, arguments: Sequence[str] = ()) -> Any:
 
     ``arguments``: what it will be called with; where they name a command, only that one is there.
     """
-    name = next((each for each in arguments if not each.startswith("-")), "")
+    name = _command_in(arguments)
     command = typer.main.get_command(build_app(root, [row for row in COMMANDS if row.name == name] or COMMANDS))
     accept_former_names(command)
     return literal_help(command)
+
+
+def _command_in(arguments: Sequence[str]) -> str:
+    """Return the first argument that is neither an option of the root nor its value."""
+    is_value = False
+    for each in arguments:
+        if not is_value and not each.startswith("-"):
+            return each
+        is_value = not is_value and each in ROOT_OPTIONS_WITH_VALUE
+    return ""
 
 
 def build_app(root: RootOptions, commands: Sequence[Row] = COMMANDS) -> typer.Typer:
@@ -98,12 +121,44 @@ def build_app(root: RootOptions, commands: Sequence[Row] = COMMANDS) -> typer.Ty
 
     @app.callback()
     def options(
+        context: typer.Context,
         debug: Annotated[bool, typer.Option("--debug", envvar="POCKETMQ_DEBUG", help="Show tracebacks.")] = False,
+        _connection: Annotated[
+            str, typer.Option("--connection", metavar="NAME", help="A table of ~/.config/pocketmq/connections.toml.")
+        ] = "",
+        _access_key: Annotated[
+            str, typer.Option("--access-key", metavar="NAME", help="The user; environment: POCKETMQ_ACCESS_KEY.")
+        ] = "",
+        _secret_key_file: Annotated[
+            str,
+            typer.Option(
+                "--secret-key-file",
+                metavar="FILE",
+                help="The user's secret, or RocketMQ's tools.yml; environment: POCKETMQ_SECRET_KEY, or …_FILE.",
+            ),
+        ] = "",
+        _tls: Annotated[
+            bool | None, typer.Option("--tls/--no-tls", help="Encrypt; environment: POCKETMQ_TLS, as for the others.")
+        ] = None,
+        _tls_ca: Annotated[
+            str, typer.Option("--tls-ca", metavar="FILE", help="CA to trust, in PEM.  [default: those of the system]")
+        ] = "",
+        _tls_cert: Annotated[
+            str, typer.Option("--tls-cert", metavar="FILE", help="The client's own certificate, in PEM.")
+        ] = "",
+        _tls_key: Annotated[str, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")] = "",
+        _tls_server_hostname: Annotated[
+            str,
+            typer.Option("--tls-server-hostname", metavar="NAME", help="The name in the certificate of each server."),
+        ] = "",
         _version: Annotated[
             bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
         ] = False,
     ) -> None:
         root.debug = debug
+        namesrv = connect_with(context.params, os.environ)
+        if namesrv:  # from here on it is as if the user had set it: for --namesrv, and for processes of the command
+            os.environ["POCKETMQ_NAMESRV"] = namesrv
 
     for row in commands:
         found = getattr(importlib.import_module(f"pocketmq.cli.{row.module}"), row.function)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from pocketmq.cli.connection import connect_with, given
+
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
 
@@ -65,10 +67,11 @@ def _asked(context: typer.Context, ask: "Callable[[Admin], Coroutine[Any, Any, I
     from pocketmq.common.errors import PocketMQError
 
     logging.disable()
-    namesrv = context.params.get("namesrv") or os.environ.get("POCKETMQ_NAMESRV") or "127.0.0.1:9876"
 
     async def answer() -> Iterable[str]:
-        async with asyncio.timeout(PATIENCE_S), Admin(namesrv) as admin:
+        namesrv = connect_with(context.find_root().params, os.environ)
+        namesrv = context.params.get("namesrv") or namesrv or "127.0.0.1:9876"
+        async with asyncio.timeout(PATIENCE_S), Admin(namesrv, **given()) as admin:
             return await ask(admin)
 
     try:

@@ -42,7 +42,12 @@ Until = Annotated[str, typer.Option("--until", metavar="TIME", help="Stored befo
 
 Config = Annotated[
     str | None,
-    typer.Option("--config", "-c", metavar="FILE", help="TOML file; pocketmq config template prints one."),
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="TOML file (pocketmq config template prints one) or RocketMQ's broker.conf.",
+    ),
 ]
 Profile = Annotated[
     str | None,
@@ -58,6 +63,10 @@ DataDir = Annotated[
 ]
 Host = Annotated[
     str | None, typer.Option("--host", help="Address to listen on and to announce to clients.  [default: 127.0.0.1]")
+]
+Open = Annotated[
+    bool,
+    typer.Option("--open", help="Listen beyond loopback although nobody has to authenticate: the network is trusted."),
 ]
 NamesrvPort = Annotated[
     int | None, typer.Option("--namesrv-port", min=0, max=65535, help="0: any free port.  [default: 9876]")

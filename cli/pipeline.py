@@ -7,6 +7,7 @@ from typing import Final
 
 import typer
 
+from pocketmq.cli.connection import given
 from pocketmq.pipeline.jobs.archive import command as archive
 from pocketmq.pipeline.jobs.common.command import Job
 from pocketmq.pipeline.jobs.dedupe import command as dedupe
@@ -22,6 +23,13 @@ def build_app() -> typer.Typer:
     app = typer.Typer(
         help="Jobs on topics in Spark: pip install 'pocketmq[spark]', Java 17 or later.", no_args_is_help=True
     )
+
+    @app.callback()
+    def connect() -> None:
+        from pocketmq.pipeline.access import Access, use_access  # the SDK is not imported for the help
+
+        use_access(Access(**given()))
+
     for job in JOBS:
         job.register(app)
     return app

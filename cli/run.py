@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.cli.output import quiet_broken_pipe
 from pocketmq.common.errors import ConfigError
@@ -38,7 +39,7 @@ def run_admin(namesrv: str, body: Callable[["Admin"], Coroutine[Any, Any, None]]
     async def connected() -> None:
         from pocketmq.client.admin.admin import Admin
 
-        async with Admin(namesrv) as admin:
+        async with Admin(namesrv, **given()) as admin:
             await body(admin)
 
     run_async(connected())

@@ -69,7 +69,16 @@ from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.topics import GroupIllegal, TopicIllegal
 from pocketmq.common.value_codec import JSON, MSGPACK, BodyCodec, BodyNotDecoded
 from pocketmq.remoting.codes import ResponseCode
-from pocketmq.remoting.errors import ConnectFailed, ConnectionLost, RemotingTooMuchRequestError, RequestTimeout
+from pocketmq.remoting.errors import (
+    AuthenticationFailed,
+    ConnectFailed,
+    ConnectionLost,
+    CredentialsIllegal,
+    RemotingTooMuchRequestError,
+    RequestTimeout,
+)
+from pocketmq.remoting.security.client_security import TLS
+from pocketmq.remoting.security.credentials import Credentials
 
 if TYPE_CHECKING:
     from pocketmq.client.admin import Admin, GroupOnline, NotFound
@@ -115,9 +124,11 @@ __all__ = [
     "LATENCY_TABLE_5_3",
     "MSGPACK",
     "RETRY_RESPONSE_CODES_4_9",
+    "TLS",
     "Admin",
     "ArrowMissing",
     "Attempt",
+    "AuthenticationFailed",
     "BodyCodec",
     "BodyNotDecoded",
     "BodyUnreadable",
@@ -136,6 +147,8 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeResult",
     "CorruptRecord",
+    "Credentials",
+    "CredentialsIllegal",
     "DeadLetter",
     "DurableRetry",
     "ForkedClient",

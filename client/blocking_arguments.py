@@ -14,11 +14,15 @@ from pocketmq.client.producer.producer_options import ProducerSettings
 from pocketmq.client.pull.offsets import ConsumeFromWhere, FirstStart
 from pocketmq.client.push.consumer_options import ConsumerSettings
 from pocketmq.common.value_codec import BodyCodec
+from pocketmq.remoting.security.client_security import TLSArgument
+from pocketmq.remoting.security.credentials import Credentials
 
 
 class ProducerArguments(ProducerSettings, total=False):
     """Those of ``pocketmq.client.Producer``."""
 
+    credentials: Credentials | None
+    tls: TLSArgument
     instance: ClientInstance | None
 
 
@@ -36,6 +40,8 @@ class PullConsumerArguments(TypedDict, total=False):
     consume_from_where: ConsumeFromWhere | None
     pull_bytes_max: int
     check_crc: bool
+    credentials: Credentials | None
+    tls: TLSArgument
     instance: ClientInstance | None
 
 
@@ -52,4 +58,6 @@ class PushConsumerArguments(ConsumerSettings, total=False):
     enable_message_trace: bool
     trace_topic: str
     codec: BodyCodec
+    credentials: Credentials | None
+    tls: TLSArgument
     instance: ClientInstance | None

@@ -1,141 +1,81 @@
 """Why a request was refused, and what to do about it: one row for each ``Cause``.
 
-Lives here: ``REFUSALS``, the table; ``Row`` and ``Text``, what it holds; ``find``, which takes a text or a code from a
-log. The broker takes its texts, codes and moments from here, ``pocketmq doctor`` and the flow-control report their
-explanations and cures, docs/sending.md its table.
+Lives here: ``REFUSALS``, the table; ``find``, which takes a text or a code from a log. The broker takes its texts,
+codes and moments from here, ``pocketmq doctor`` and the flow-control report their explanations and cures,
+docs/sending.md its table, ``pocketmq explain`` what it says of a text.
 
 Texts are RocketMQ's to the letter, as its format strings have them: ``%s`` and ``%d`` are filled with ``%``. Codes are
 those of RocketMQ 5.3 (``pocketmq.remoting.codes.ResponseCode``), except where 4.9 answers another.
 """
 
-import enum
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from pocketmq.common.errors import Cause, Stored
+from pocketmq.common.refusal_row import (
+    RETRIED_SINCE_4_9,
+    RETRIED_SINCE_5_3,
+    Fault,
+    Request,
+    Retry,
+    RetryAfter,
+    Row,
+    Side,
+    Text,
+    retried_by,
+)
 
+__all__ = [
+    "CLIENTS_OWN",
+    "REFUSALS",
+    "RETRIED_SINCE_4_9",
+    "RETRIED_SINCE_5_3",
+    "Fault",
+    "Match",
+    "Retry",
+    "RetryAfter",
+    "Row",
+    "Text",
+    "find",
+    "retried_by",
+]
 
-class Fault(enum.Enum):
-    """The party that has to change something."""
-
-    CLIENT = "client"
-    SERVER = "server"
-    OPERATOR = "operator"
-    PEER = "another peer"
-    """Another client, the slave, the other master."""
-
-
-class Retry(enum.Enum):
-    """The clients that by default retry a send after a code."""
-
-    ROCKETMQ_4_9 = "RocketMQ 4.9"
-    ROCKETMQ_5_3 = "RocketMQ 5.3"
-    POCKETMQ = "PocketMQ"
-
-
-RETRIED_SINCE_4_9: Final = frozenset((1, 14, 16, 17, 204, 205, 10001, 10002))
-"""Codes in ``DefaultMQProducer.retryResponseCodes`` of 4.9, and those of a RemotingException."""
-RETRIED_SINCE_5_3: Final = frozenset((2, 1500))
-"""Codes that 5.3 and PocketMQ's producer have beside them."""
-
-
-def retried_by(code: int) -> tuple[Retry, ...]:
-    """Return the clients that retry a synchronous send after this response code."""
-    if code in RETRIED_SINCE_4_9:
-        return (Retry.ROCKETMQ_4_9, Retry.ROCKETMQ_5_3, Retry.POCKETMQ)
-    return (Retry.ROCKETMQ_5_3, Retry.POCKETMQ) if code in RETRIED_SINCE_5_3 else ()
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text that a client sees, and its response code. ``code`` 0: no answer comes, or the text has no code."""
-
-    template: str
-    code: int
-    code_4_9: int | None = None
-    """The code in RocketMQ before 5.3, where that is another one."""
-
-    @cached_property
-    def pattern(self) -> re.Pattern[str]:
-        """Finds the text in a line, with a group for each number and name in it."""
-        parts = re.split(r"(%[sd])", self.template.removesuffix("%s"))
-        found = [{"%s": "(.*?)", "%d": r"(-?\d+)"}.get(part) or re.escape(part) for part in parts]
-        return re.compile("".join(found) + ("(.*)" if self.template.endswith("%s") else ""))
-
-
-@dataclass(frozen=True)
-class RetryAfter:
-    """When the same broker may serve the same request: within these bounds, by this rule. 0: no later moment helps."""
-
-    ms_min: int
-    ms_max: int
-    rule: str = ""
-
-    @property
-    def text(self) -> str:
-        """Bounds and rule in words."""
-        if not self.ms_max:
-            return "–"
-        bounds = f"{self.ms_min:,}" if self.ms_min == self.ms_max else f"{self.ms_min:,} to {self.ms_max:,}"
-        return f"{bounds} ms{f': {self.rule}' if self.rule else ''}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """The facts about one cause.
-
-    ``what`` completes "requests are refused: …"; ``why`` says in a sentence how it comes to that; ``cure`` what to do,
-    ``bad_cures`` common advice that only hides it. ``other_codes``: codes that come with texts of their own.
-    ``stored`` is NO if every refusal with this cause stored nothing. ``area``: the part of a broker that ``pocketmq
-    doctor`` shows it with. ``scenario``: shows it with ``pocketmq scenario``, or empty. ``never_from_broker``: why no
-    broker refuses a request with it, else empty.
-    """
-
-    cause: Cause
-    what: str
-    why: str
-    texts: tuple[Text, ...] = ()
-    other_codes: tuple[int, ...] = ()
-    stored: Stored = Stored.NO
-    retry_after: RetryAfter = RetryAfter(0, 0)
-    fault: Fault
-    cure: str
-    bad_cures: tuple[str, ...] = ()
-    scenario: str = ""
-    area: str = "admission"
-    never_from_broker: str = ""
-
-    @property
-    def codes(self) -> tuple[int, ...]:
-        """Response codes, those of RocketMQ before 5.3 included, each once."""
-        of_texts = (code for text in self.texts for code in (text.code, text.code_4_9) if code)
-        return tuple(dict.fromkeys((*of_texts, *self.other_codes)))
-
-    @property
-    def advice(self) -> str:
-        """The cure, and common advice that is none."""
-        return f"{self.cure} No cure: {'; '.join(self.bad_cures)}." if self.bad_cures else self.cure
-
-
-REJECT_REQUEST: Final = Text("[REJECTREQUEST]system busy, start flow control for a while", 2)
-OVERLOAD: Final = Text("[OVERLOAD]system busy, start flow control for a while", 2)
+REJECT_REQUEST: Final = Text(
+    "[REJECTREQUEST]system busy, start flow control for a while",
+    2,
+    source="NettyRemotingAbstract",
+    scenario="reject-request",
+)
+OVERLOAD: Final = Text("[OVERLOAD]system busy, start flow control for a while", 2, source="NettyRemotingAbstract")
 PAGE_CACHE_SWEPT: Final = Text(
-    "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %sms, size of queue: %d", 2
+    "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %sms, size of queue: %d",
+    2,
+    source="BrokerFastFailure",
 )
 TIMEOUT_SWEPT: Final = Text(
-    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %sms, size of queue: %d", 2
+    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: %sms, size of queue: %d",
+    2,
+    source="BrokerFastFailure",
 )
-PAGE_CACHE_SYNCHRONIZED: Final = Text("[PC_SYNCHRONIZED]broker busy, start flow control for a while", 2, code_4_9=1)
-CREATE_FILE_FAILED: Final = Text("create mapped file failed, server is busy or broken.", 1)
+PAGE_CACHE_SYNCHRONIZED: Final = Text(
+    "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    2,
+    code_4_9=1,
+    source="SendMessageProcessor",
+    scenario="pc-synchronized",
+)
+CREATE_FILE_FAILED: Final = Text(
+    "create mapped file failed, server is busy or broken.", 1, source="SendMessageProcessor"
+)
 NOT_AVAILABLE: Final = Text("service not available now", 14)
 STARTING: Final = Text("the broker is starting", 14)
 SHUTTING_DOWN: Final = Text("the broker is shutting down", 14)
 MASTER_REPLACED: Final = Text("service not available now: this master of %s was replaced", 14)
 HANDED_OVER: Final = Text("service not available now: %s is being handed over to another master", 14)
-READS_WAIT: Final = Text("service not available now: %s serves no reads until its last messages are confirmed", 14)
+READS_WAIT: Final = Text(
+    "service not available now: %s serves no reads until its last messages are confirmed", 14, request=Request.PULL
+)
 TIMER_CONGESTED: Final = Text("timer message is under flow control, max num limit is %d for one second", 1)
 HALF_TABLE_FULL: Final = Text(
     "transaction message is under flow control, %d half messages wait for a decision, limit %d", 2
@@ -153,27 +93,33 @@ HALF_WITHOUT_PRODUCER: Final = Text(
 
 BROKER_SENDS_FORBIDDEN: Final = Text("the broker[%s] sending message is forbidden", 16)
 BROKER_HALVES_FORBIDDEN: Final = Text("the broker[%s] sending transaction message is forbidden", 16)
-BROKER_PULLS_FORBIDDEN: Final = Text("the broker[%s] pulling message is forbidden", 16)
+BROKER_PULLS_FORBIDDEN: Final = Text("the broker[%s] pulling message is forbidden", 16, request=Request.PULL)
 TOPIC_SENDS_FORBIDDEN: Final = Text("the topic[%s] sending message is forbidden", 16)
-TOPIC_PULLS_FORBIDDEN: Final = Text("the topic[%s] pulling message is forbidden", 16)
+TOPIC_PULLS_FORBIDDEN: Final = Text("the topic[%s] pulling message is forbidden", 16, request=Request.PULL)
 SYSTEM_TOPIC_FORBIDDEN: Final = Text("Sending message to topic[%s] is forbidden.", 16)
 BATCH_QUEUES_NOT_SERVED: Final = Text(
     "the topic[%s] sending message is forbidden, queue.type BatchCQ is not served", 16
 )
-GROUP_FORBIDDEN: Final = Text("subscription group no permission, %s", 16)
-BROADCAST_FORBIDDEN: Final = Text("the consumer group[%s] can not consume by broadcast way", 16)
+GROUP_FORBIDDEN: Final = Text("subscription group no permission, %s", 16, request=Request.PULL)
+BROADCAST_FORBIDDEN: Final = Text("the consumer group[%s] can not consume by broadcast way", 16, request=Request.PULL)
 TOPIC_NOT_EXIST: Final = Text("topic[%s] not exist, apply first please!", 17)
 
 MESSAGE_ILLEGAL: Final = Text("the message is illegal", 13)
 SEND_QUEUE_ILLEGAL: Final = Text("request queueId[%s] is illegal, topic[%s] has %s queues", 29, code_4_9=1)
-PULL_QUEUE_ILLEGAL: Final = Text("queueId[%s] is illegal, topic:[%s] topicConfig.readQueueNums:[%s]", 29, code_4_9=1)
-GROUP_NOT_EXIST: Final = Text("subscription group [%s] does not exist", 26)
-GROUP_INFO_NOT_EXIST: Final = Text("the consumer's group info not exist", 24)
-SUBSCRIPTION_NOT_EXIST: Final = Text("the consumer's subscription not exist", 24)
-SUBSCRIPTION_NOT_LATEST: Final = Text("the consumer's subscription not latest", 25)
-SUBSCRIPTION_NOT_PARSED: Final = Text("parse the consumer's subscription failed: %s", 23)
-FILTER_NOT_EXIST: Final = Text("The broker's consumer filter data is not exist!Your expression may be wrong! %s", 27)
-FILTER_NOT_SUPPORTED: Final = Text("The broker does not support consumer to filter message by %s", 1)
+PULL_QUEUE_ILLEGAL: Final = Text(
+    "queueId[%s] is illegal, topic:[%s] topicConfig.readQueueNums:[%s]", 29, code_4_9=1, request=Request.PULL
+)
+GROUP_NOT_EXIST: Final = Text("subscription group [%s] does not exist", 26, request=Request.PULL)
+GROUP_INFO_NOT_EXIST: Final = Text("the consumer's group info not exist", 24, request=Request.PULL)
+SUBSCRIPTION_NOT_EXIST: Final = Text("the consumer's subscription not exist", 24, request=Request.PULL)
+SUBSCRIPTION_NOT_LATEST: Final = Text("the consumer's subscription not latest", 25, request=Request.PULL)
+SUBSCRIPTION_NOT_PARSED: Final = Text("parse the consumer's subscription failed: %s", 23, request=Request.PULL)
+FILTER_NOT_EXIST: Final = Text(
+    "The broker's consumer filter data is not exist!Your expression may be wrong! %s", 27, request=Request.PULL
+)
+FILTER_NOT_SUPPORTED: Final = Text(
+    "The broker does not support consumer to filter message by %s", 1, request=Request.PULL
+)
 DELAY_LEVEL_ILLEGAL: Final = Text("delay level %s is no number", 13)
 DELAY_PROPERTY_ILLEGAL: Final = Text(
     "property %s is the broker's own, or of a feature that this broker does not have", 13
@@ -205,13 +151,14 @@ _ROWS: Final = (
         why="The queue in front of a worker is at its limit of requests or bytes.",
         texts=(
             OVERLOAD,
-            Text("invokeAsyncImpl invoke too fast", 0),
-            Text("invokeOnewayImpl invoke too fast", 0),
-            Text("invokeAsyncImpl tryAcquire semaphore timeout, %dms, waiting thread nums: %d", 0),
+            Text("invokeAsyncImpl invoke too fast", 0, by=Side.CLIENT),
+            Text("invokeOnewayImpl invoke too fast", 0, by=Side.CLIENT),
+            Text("invokeAsyncImpl tryAcquire semaphore timeout, %dms, waiting thread nums: %d", 0, by=Side.CLIENT),
         ),
         retry_after=RetryAfter(100, 100, "half of the 200 ms that a send may wait in its queue"),
         fault=Fault.SERVER,
         cure="More brokers, a faster disk, batches or fewer senders; pocketmq doctor names the slow stage.",
+        price="A further broker is a further machine; fewer senders take longer.",
         bad_cures=("a longer queue (send_thread_pool_queue_capacity): it delays the same end",),
         scenario="too-many-requests",
         area="send queue",
@@ -224,8 +171,10 @@ _ROWS: Final = (
         retry_after=RetryAfter(1, 1000, "the longest wait that the queue allows"),
         fault=Fault.SERVER,
         cure="More brokers, a faster disk, batches or fewer senders; pocketmq doctor names the slow stage.",
+        price="A further broker is a further machine; fewer senders take longer.",
         bad_cures=(
-            "raising wait_time_mills_in_send_queue",
+            "raising wait_time_mills_in_send_queue: a stopgap for clients that do not try another broker after code 2; "
+            "each send then waits longer for its refusal, and has less time left for another broker",
             "switching fast failure off: the broker then works for clients that gave up",
         ),
         scenario="timeout-clean-queue",
@@ -240,6 +189,8 @@ _ROWS: Final = (
         retry_after=RetryAfter(100, 3000, "as long as the append lock is held already"),
         fault=Fault.SERVER,
         cure=_SLOW_APPEND_CURE,
+        price="The pool loses what is not committed when the machine dies (in RocketMQ, already when the process "
+        "dies) and takes locked memory; a further broker is a further machine.",
         bad_cures=_HIDES_IT,
         scenario="pcbusy",
         area="page cache",
@@ -253,6 +204,7 @@ _ROWS: Final = (
         retry_after=RetryAfter(1, 1000, "commit_interval_commit_log: buffers come back after a commit"),
         fault=Fault.SERVER,
         cure="Find why the commit is slow (pocketmq doctor disk DIR): a faster disk or more brokers.",
+        price="A disk or a machine; each further buffer is locked memory as large as a file of the log.",
         bad_cures=("more buffers: they ride out a longer burst, not a disk that is too slow",),
         scenario="reject-request",
         area="pool",
@@ -268,6 +220,7 @@ _ROWS: Final = (
         fault=Fault.PEER,
         cure="The text names the limit. Find the clients that fill it in the remoting log; send smaller batches, pull "
         "fewer bytes, end transactions.",
+        price="Smaller batches are more requests.",
     ),
     Row(
         cause=Cause.CONNECTION_LIMIT,
@@ -286,6 +239,7 @@ _ROWS: Final = (
         fault=Fault.OPERATOR,
         cure="Free space, or keep fewer messages (store.file_reserved_time); sends resume by themselves. Consumers go "
         "on meanwhile.",
+        price="Messages that are kept for less time cannot be read again, or not at all by a group that is behind.",
         area="disk",
     ),
     Row(
@@ -307,6 +261,7 @@ _ROWS: Final = (
         retry_after=AFTER_ERROR,
         fault=Fault.OPERATOR,
         cure="See the kernel log (dmesg), repair or replace the disk, remount it.",
+        price="The broker is away while its disk is replaced; a slave can be promoted meanwhile.",
         area="disk",
     ),
     Row(
@@ -321,6 +276,7 @@ _ROWS: Final = (
         fault=Fault.OPERATOR,
         cure="See the store_error log and the kernel log, repair the disk, then restart the broker: it reads the log "
         "again. A consumer that lost its lock has nothing to cure.",
+        price="The restart: the broker reads its log again before it serves.",
         area="flush",
     ),
     Row(
@@ -332,6 +288,7 @@ _ROWS: Final = (
         retry_after=ELSEWHERE,
         fault=Fault.OPERATOR,
         cure="Let it follow: pocketmq ha demote BROKER_NAME. Clients find the new master by themselves.",
+        price="What only the old master has, and nobody confirmed, is cut.",
         scenario="network-cut",
         area="slaves",
     ),
@@ -343,7 +300,7 @@ _ROWS: Final = (
             REJECT_REQUEST,
             HANDED_OVER,
             READS_WAIT,
-            Text("Transaction message is not ended on a slave broker", 11),
+            Text("Transaction message is not ended on a slave broker", 11, request=Request.OTHER),
         ),
         retry_after=ELSEWHERE,
         fault=Fault.OPERATOR,
@@ -367,6 +324,7 @@ _ROWS: Final = (
         retry_after=AFTER_ERROR,
         fault=Fault.PEER,
         cure="Spread the delivery times over more seconds.",
+        price="Some messages come a second or more later than asked for.",
     ),
     Row(
         cause=Cause.NO_PERMISSION,
@@ -393,11 +351,12 @@ _ROWS: Final = (
         why="The broker, or the name server, does not know the topic, and does not create it.",
         texts=(
             TOPIC_NOT_EXIST,
-            Text("No route info of this topic: %s", 10005),
-            Text("No name server address, please set it.", 10004),
+            Text("No route info of this topic: %s", 10005, by=Side.PRODUCER),
+            Text("No name server address, please set it.", 10004, by=Side.CLIENT),
         ),
         fault=Fault.CLIENT,
         cure="Create the topic (pocketmq topic create TOPIC), or correct its name, or the name server, in the client.",
+        price="None, but a topic that is made for a misspelled name hides the mistake.",
     ),
     Row(
         cause=Cause.BAD_REQUEST,
@@ -423,7 +382,7 @@ _ROWS: Final = (
             HALF_GROUP_TOO_LONG,
             HALF_DELAYED,
             HALF_IMMUNITY_ILLEGAL,
-            Text("Find prepared transaction message failed", 1),
+            Text("Find prepared transaction message failed", 1, request=Request.OTHER),
         ),
         fault=Fault.CLIENT,
         cure="The text says what is wrong with the request; it is the client, or its settings, that must change.",
@@ -442,9 +401,9 @@ _ROWS: Final = (
         what="an answer did not come in time",
         why="A client, a slave or another broker did not answer within the time.",
         texts=(
-            Text("sendDefaultImpl call timeout", 0),
-            Text("sendSelectImpl call timeout", 0),
-            Text("wait response on the channel <%s> timeout, %s(ms)", 10002),
+            Text("sendDefaultImpl call timeout", 0, by=Side.PRODUCER),
+            Text("sendSelectImpl call timeout", 0, by=Side.PRODUCER),
+            Text("wait response on the channel <%s> timeout, %s(ms)", 10002, by=Side.CLIENT),
             Text("FLUSH_SLAVE_TIMEOUT", 12),
             Text("SLAVE_NOT_AVAILABLE", 11),
         ),
@@ -460,9 +419,9 @@ _ROWS: Final = (
         what="a connection is missing or was lost",
         why="No connection could be made, it ended before the answer, or the client a reply is for is not connected.",
         texts=(
-            Text("connect to <%s> failed", 10001),
-            Text("send request to <%s> failed", 10001),
-            Text("push reply message fail, channel of <%s> not found.", 1),
+            Text("connect to <%s> failed", 10001, by=Side.CLIENT),
+            Text("send request to <%s> failed", 10001, by=Side.CLIENT),
+            Text("push reply message fail, channel of <%s> not found.", 1, request=Request.OTHER),
         ),
         stored=Stored.UNKNOWN,
         fault=Fault.PEER,

@@ -12,19 +12,26 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS, ConfigError
 from pocketmq.common.former_names import warn_renamed
+from pocketmq.common.spelling import camel_case, snake_case
 
 ENVIRONMENT_PREFIX: Final = "POCKETMQ_"
+CLIENT_VARIABLES: Final = frozenset(
+    f"POCKETMQ_TLS_{name}" for name in ("CA", "CERT", "KEY", "KEY_PASSWORD", "SERVER_HOSTNAME", "VERIFY")
+)
+"""Variables of clients (``cli/connection.py``), although they look like settings of a section ``tls``."""
 NOT_SET: Final = "default"
 """The origin of a value that nothing gave."""
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""The type of a setting whose value is never shown."""
+HIDDEN: Final = "(hidden)"
+"""Stands for the value of a secret."""
 FILE_BYTES_MAX: Final = 1 << 20
-_PROPERTIES: Final = re.compile(r"^\s*[\w.]+\s*=\s*(?!(?:true|false|inf|nan)\b)[A-Za-z/]", re.MULTILINE)
-"""A value without quotes, as Java's properties have them and TOML has not."""
 """A settings file above this is refused: it is something else."""
 _ERRORS_MAX = 20
 
@@ -55,18 +62,21 @@ Layer = Mapping[tuple[str, str], Given]
 class Settings:
     """Converted settings, one struct a section. ``get(StoreConfig)`` returns the section of that type."""
 
-    __slots__ = ("_origins", "_structs", "renamed")
+    __slots__ = ("_origins", "_structs", "notes", "renamed")
 
     def __init__(
         self,
         structs: Mapping[str, msgspec.Struct],
         origins: Mapping[tuple[str, str], str],
         renamed: Sequence[str] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         self._structs = dict(structs)
         self._origins = dict(origins)
         self.renamed = tuple(renamed)
         """Warnings about settings that were given under former names."""
+        self.notes = tuple(notes)
+        """What a start says about a RocketMQ file: keys that mean nothing here, and why."""
 
     def get(self, kind: type[StructT]) -> StructT:
         """Return the section whose type is ``kind``."""
@@ -82,7 +92,11 @@ class Settings:
     def with_section(self, struct: msgspec.Struct) -> "Settings":
         """Return the settings with another struct for the section of its type; the origins stay."""
         kinds = {name: struct if type(each) is type(struct) else each for name, each in self._structs.items()}
-        return Settings(kinds, self._origins, self.renamed)
+        return Settings(kinds, self._origins, self.renamed, self.notes)
+
+    def with_notes(self, notes: Sequence[str]) -> "Settings":
+        """Return the settings with other notes."""
+        return Settings(self._structs, self._origins, self.renamed, notes)
 
 
 class SettingsReader:
@@ -109,6 +123,11 @@ class SettingsReader:
             section: getattr(kind, "former_names", {}) for section, kind in sections.items()
         }
 
+        self._rocketmq = {
+            rocketmq_name(kind, field): field for kind in sections.values() for field in kind.__struct_fields__
+        }
+        """RocketMQ's spelling → name, over all sections: one spelling never has two names."""
+
     def from_values(self, values: Mapping[str, object], origin: str) -> Layer:
         """Return a layer of ``section.key`` → value that the program gives (an option such as ``--broker-port``)."""
         layer = {}
@@ -125,9 +144,7 @@ class SettingsReader:
         try:
             table = tomllib.loads(text)
         except (*DECODE_ERRORS, tomllib.TOMLDecodeError) as error:
-            hint = "see https://toml.io"
-            if _PROPERTIES.search(text):
-                hint = "RocketMQ's properties are not read: pocketmq config template prints a file with every setting"
+            hint = "see https://toml.io; pocketmq config template prints a file with every setting"
             raise ConfigError(f"{name} is not TOML", why=str(error), hint=hint) from error
         lines = _key_lines(text)
 
@@ -164,13 +181,16 @@ class SettingsReader:
     def from_environment(self, environment: Mapping[str, str]) -> Layer:
         """Return what ``POCKETMQ_SECTION__KEY`` variables give.
 
-        Names without ``__`` are not settings and left alone, unless they look like one with an underscore too few.
+        Names without ``__`` are not settings and left alone, unless they look like one with an underscore too few and
+        are no variable of a client.
         """
         layer: dict[tuple[str, str], Given] = {}
         problems: list[str] = []
         for name in sorted(environment):
             section_text, separator, key_text = name.removeprefix(ENVIRONMENT_PREFIX).partition("__")
             if not name.startswith(ENVIRONMENT_PREFIX):
+                continue
+            if name in CLIENT_VARIABLES:
                 continue
             if not separator:
                 for section in self._fields:
@@ -194,7 +214,10 @@ class SettingsReader:
         return layer
 
     def from_flags(self, flags: Iterable[str], option: str = "--set") -> Layer:
-        """Return what ``section.key=value`` flags give; ``key=value`` where only one section has the key."""
+        """Return what ``section.key=value`` flags give; ``key=value`` where only one section has the key.
+
+        A key may have RocketMQ's spelling: ``flushDiskType=SYNC_FLUSH``.
+        """
         layer: dict[tuple[str, str], Given] = {}
         problems: list[str] = []
         for flag in flags:
@@ -206,6 +229,8 @@ class SettingsReader:
                 continue
             if not dot:
                 key = section
+            key = self._rocketmq.get(key, key)
+            if not dot:
                 owners = [each for each, fields in self._fields.items() if key in fields or key in self._former[each]]
                 if len(owners) != 1:
                     full = " or ".join(f"{each}.{key}" for each in owners)
@@ -218,6 +243,11 @@ class SettingsReader:
                 section = owners[0]
             if section not in self._fields:
                 problems.append(f"{origin}: unknown section {section!r}{_nearest(section, self._fields)}")
+            elif is_secret(self._fields[section].get(key)):
+                problems.append(
+                    f"{option} {section}.{key}: a secret on the command line is seen by every user of the machine; put"
+                    f" it into a settings file, or into {ENVIRONMENT_PREFIX}{section.upper()}__{key.upper()}"
+                )
             elif not self._take(layer, section, key, Given(value, origin, textual=True)):
                 problems.append(f"{origin}: unknown key {key!r} in [{section}]{self._suggest_key(section, key)}")
         _raise(problems, "the command line")
@@ -253,7 +283,8 @@ class SettingsReader:
             try:
                 values[section][key] = _convert(one, kind)
             except msgspec.ValidationError:
-                problems.append(f"{one.origin}: {section}.{key}={one.value!r} is not {expected_text(kind)}")
+                value = HIDDEN if is_secret(kind) else repr(one.value)
+                problems.append(f"{one.origin}: {section}.{key}={value} is not {expected_text(kind)}")
         _raise(problems, "settings")
         structs = {}
         for section, struct in self._sections.items():
@@ -302,9 +333,23 @@ class SettingsReader:
         return f"; sections are {', '.join(f'[{section}]' for section in self._fields)}"
 
 
-def snake_case(name: str) -> str:
-    """Turn RocketMQ's spelling into ours: ``flushDiskType`` → ``flush_disk_type``, and ``TimeOut`` → ``timeout``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.replace("-", "_")).lower().replace("time_out", "timeout")
+def is_secret(kind: object) -> bool:
+    """Return whether values of this type of setting are never shown: its ``Meta`` says ``extra={"secret": True}``."""
+    extras = [meta.extra or {} for meta in getattr(kind, "__metadata__", ()) if isinstance(meta, msgspec.Meta)]
+    return any(extra.get("secret") for extra in extras)
+
+
+def rocketmq_name(kind: type[msgspec.Struct], field: str) -> str:
+    """Return how RocketMQ spells a setting; ``rocketmq_names`` of its struct has those that are not plain camel case.
+
+    >>> class StoreConfig(msgspec.Struct):
+    ...     rocketmq_names: typing.ClassVar[Mapping[str, str]] = {"check_crc_on_recover": "checkCRCOnRecover"}
+    ...     check_crc_on_recover: bool = True
+    >>> rocketmq_name(StoreConfig, "check_crc_on_recover")
+    'checkCRCOnRecover'
+    """
+    names: Mapping[str, str] = getattr(kind, "rocketmq_names", {})
+    return names.get(field) or camel_case(field)
 
 
 def expected_text(kind: object) -> str:

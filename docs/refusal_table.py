@@ -20,13 +20,15 @@ def refusal_lines() -> Iterator[str]:
         yield f"| {' | '.join(cells)} | {_retried(row)} |"
     for row in REFUSALS.values():
         yield from ("", f"#### {row.cause.value}", "")
-        yield from _wrapped(f"{row.what[0].upper()}{row.what[1:]}. {row.why}")
+        yield from wrapped(f"{row.what[0].upper()}{row.what[1:]}. {row.why}")
         if row.texts:
             yield from ("", "```", *(text.template for text in row.texts), "```")
         yield ""
         if row.retry_after.rule:
             yield from item(f"*Retry after*: {row.retry_after.text}.")
         yield from item(f"*Cure*: {row.cure}")
+        if row.price:
+            yield from item(f"*Price*: {row.price}")
         for bad in row.bad_cures:
             yield from item(f"*No cure*: {bad}.")
         if row.scenario:
@@ -50,7 +52,8 @@ def _retried(row: Row) -> str:
     return "; ".join(f"{', '.join(map(str, codes))}: {names[who]}" for who, codes in groups.items())
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
+    """Return a paragraph, wrapped."""
     return textwrap.wrap(text, WIDTH, break_long_words=False, break_on_hyphens=False)
 
 

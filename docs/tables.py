@@ -1,10 +1,11 @@
 """Write the tables that are made from the code into the pages: ``make docs-tables``.
 
-Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``), the
-fields of a message from ``common/message_fields.py`` (``field_table``), JSON that is not quite standard from recorded
-readings (``fastjson_table``), metrics from the rows of ``broker/metrics``, threats from the rows of ``threat_rows``,
-settings, and the files in ``conf/`` of the three daemons, from the structs that declare them (``cli/config``). Public
-names come from ``__all__`` and docstrings (``api_table``), commands from their own help texts (``cli_table``).
+Request codes come from the rows of ``remoting/protocol``, refusals from ``common/refusals.py`` (``refusal_table``),
+known texts of RocketMQ from ``common/known_texts`` (``known_text_table``), the fields of a message from
+``common/message_fields.py`` (``field_table``), JSON that is not quite standard from recorded readings
+(``fastjson_table``), metrics from the rows of ``broker/metrics``, threats from the rows of ``threat_rows``, settings,
+and the files in ``conf/`` of the three daemons, from the structs that declare them (``cli/config``). Public names come
+from ``__all__`` and docstrings (``api_table``), commands from their own help texts (``cli_table``).
 
 A page marks where a table goes; all between the two lines is written here, but for the last column of
 docs/compatibility.md (which test shows a code, or why it is refused): that is written by hand, and kept.
@@ -25,6 +26,7 @@ from docs.api_table import MODULES, names
 from docs.cli_table import commands
 from docs.fastjson_table import fastjson
 from docs.field_table import message_fields
+from docs.known_text_table import known_texts
 from docs.refusal_table import refusals
 from docs.threat_rows.page import tables as threats
 from pocketmq.broker.metrics import metrics_table
@@ -51,6 +53,8 @@ def served_by(spec: Spec | None) -> str:
     if spec.pool is Pool.CONNECTION:
         return "broker, name server"
     by = "broker" if spec.pool.is_of_broker else spec.pool.value
+    if spec.also_namesrv:
+        by += ", name server"
     return f"{by}, client" if spec.also_client else by
 
 
@@ -106,6 +110,7 @@ TABLES: Final[Mapping[str, Callable[[str], str]]] = {
     "message-fields": message_fields,
     "metrics": lambda _page: metrics_table.tables(),
     "refusals": refusals,
+    "known-texts": known_texts,
     **{f"settings-{section}": partial(_settings_of, section) for section in SECTIONS},
     "commands": commands,
     **{f"names-{module.replace('.', '-')}": partial(_names_of, module) for module in MODULES},
@@ -113,7 +118,7 @@ TABLES: Final[Mapping[str, Callable[[str], str]]] = {
 }
 PAGES: Final = tuple(
     f"docs/{name}.md"
-    for name in ("api", "cli", "compatibility", "metrics", "protocol", "sending", "settings", "threats")
+    for name in ("api", "cli", "compatibility", "explain", "metrics", "protocol", "sending", "settings", "threats")
 )
 
 

@@ -6,6 +6,7 @@ Lives here: ``NamesrvConfig``.
 import msgspec
 
 from pocketmq.common.errors import ConfigError
+from pocketmq.common.spelling import camel_case
 
 
 class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,11 +49,7 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         one if the system chose it."""
         values = {name: getattr(self, name) for name in self.__struct_fields__} | {"listen_port": listen_port}
         values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
-        lines = []
-        for name, value in values.items():
-            first, *rest = name.split("_")
-            lines.append(f"{first}{''.join(map(str.capitalize, rest))}={value}\n")
-        return "".join(lines).encode()
+        return "".join(f"{camel_case(name)}={value}\n" for name, value in values.items()).encode()
 
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65_535:

@@ -7,17 +7,22 @@ Everything is in memory, so requests are served in the loop as they come, withou
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from zlib import crc32
 
+from pocketmq.auth.auth_admin import AuthAdmin
+from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.server_auth import ServerAuth
 from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.limits import table_topic_error
 from pocketmq.common.record import CRC_MASK
-from pocketmq.common.runner import LoopMailbox, Runner, Supervisor, ThreadRunner
+from pocketmq.common.runner import LoopMailbox, Runner, Supervisor, ThreadRunner, Worker
 from pocketmq.namesrv.claims import Claims
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore
@@ -41,6 +46,8 @@ from pocketmq.remoting.protocol.namesrv import (
 from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.protocol.topic import TopicConfigBody, TopicList
 from pocketmq.remoting.refused_requests import RefusedRequests
+from pocketmq.remoting.security.tls_config import TlsConfig
+from pocketmq.remoting.security.tls_files import TlsFiles
 from pocketmq.remoting.server import Connection, RemotingServer, ServerConfig
 
 NO_ROUTE_TEXT: Final = (
@@ -50,6 +57,8 @@ NO_ROUTE_TEXT: Final = (
 UNIT_FLAG: Final = 0x1
 UNIT_SUB_FLAG: Final = 0x2
 """Topic sysFlag bits (RocketMQ TopicSysFlag)."""
+AUTH_REQUESTS_MAX: Final = 256
+"""Requests about users and policies that wait for the disk; more are refused."""
 STOP_GRACE_MS: Final = 500
 TOPICS_LOGGED_MAX: Final = 100
 """Illegal topics of registrations that are logged one by one."""
@@ -70,15 +79,26 @@ class NamesrvApp:
         clock: Clock | None = None,
         log: EventLog | None = None,
         runner: Runner | None = None,
+        auth_config: AuthConfig | None = None,
+        tls_config: TlsConfig | None = None,
     ) -> None:
         self.config = config
         self._server_config = server_config or ServerConfig()
         self._clock = clock or SystemClock()
         self._log = log or NullLog()
         self._refused = RefusedRequests(self._clock, self._log)
+        self.auth = ServerAuth(
+            auth_config or AuthConfig(), "", cluster="*", clock=self._clock, log=self._log, refused=self._refused
+        )
+        """Users, policies and who was refused."""
+        self.tls = TlsFiles(tls_config or TlsConfig(), self._clock, self._log)
+        """Certificates of the listener."""
         self.routes = RouteTable(
             config.brokers_max, config.topics_max, config.topic_queue_nums_max, config.routes_size_bytes_max
         )
+        self._auth_admin = AuthAdmin(self.auth, self._log)
+        self._auth_asked: deque[tuple[Connection, Request]] = deque()
+        self._auth_worker: Worker | None = None
         self.kv = KVTable(config.kv_entries_max, config.kv_size_bytes_max)
         self.epochs = EpochStore(config.epochs_max, config.epoch_store_dir, self._log)
         self.supervisor = Supervisor(self._log, self._clock)
@@ -113,6 +133,7 @@ class NamesrvApp:
         self._held: Mapping[int, Callable[[Connection, Request], None]] = {
             RequestCode.REGISTER_BROKER: self._register_when_free,
             RequestCode.HA_EPOCH: self._claims.serve,
+            **dict.fromkeys(self._auth_admin.handlers, self._auth_later),
         }
         """Requests that may wait: for the disk, or for the answer of a broker whose place they want."""
 
@@ -132,6 +153,8 @@ class NamesrvApp:
         """Listen and serve; raises ``AddressInUse``, ``BindFailed`` or ``EpochsUnreadable``."""
         assert self._server is None
         self._loop = asyncio.get_running_loop()
+        self.auth.load()
+        self.tls.load()
         self.epochs.load()  # before the port is open: no request waits for this read
         server = RemotingServer(
             self._server_config,
@@ -141,10 +164,15 @@ class NamesrvApp:
             clock=self._clock,
             serves=lambda code: code in self._handlers or code in self._held,
             refused=self._refused,
+            tls=self.tls,
         )
+        server.guard = self.auth.guard
         await server.start(self.config.bind_address, self.config.listen_port)
         self._server = server
-        self.epochs.start(self._runner, LoopMailbox(self._loop))
+        self._mailbox = LoopMailbox(self._loop)
+        self.epochs.start(self._runner, self._mailbox)
+        self._auth_worker = self._runner.start("NamesrvAuth", self._auth_step, first_after_ms=None)
+        self.tls.start(self._runner)
         self._arm()
         self._log.info("namesrv_started", address=self.address)
 
@@ -157,6 +185,11 @@ class NamesrvApp:
             self._scan_timer.cancel()
             self._scan_timer = None
         self.epochs.stop()
+        if self._auth_worker is not None:
+            self._auth_worker.stop()
+            self._auth_worker = None
+        self._auth_asked.clear()
+        self.tls.stop()
         self._holders.close()
         self._refused.log_left_out(all_of_them=True)
         await server.stop(STOP_GRACE_MS)
@@ -243,6 +276,27 @@ class NamesrvApp:
             self._log.warning("broker_expired", address=address, silent_ms=self.config.broker_expired_timeout)
             if isinstance(channel, Connection):
                 channel.close("the broker was silent for too long")
+
+    # ---- users and policies ------------------------------------------------------------------------------------------
+
+    def _auth_later(self, connection: Connection, request: Request) -> None:
+        """Let the worker serve a request about users or policies: a change waits for the disk."""
+        if self._auth_worker is None or len(self._auth_asked) >= AUTH_REQUESTS_MAX:
+            raise RequestRefused(ResponseCode.SYSTEM_BUSY, "requests about users and policies wait for the disk")
+        self._auth_asked.append((connection, request))
+        self._auth_worker.wake()
+
+    def _auth_step(self) -> None:
+        """Serve the requests that wait. Worker thread."""
+        while self._auth_asked:
+            connection, request = self._auth_asked.popleft()
+            try:
+                body = self._auth_admin.handlers[request.code](request, connection.remote)
+            except PocketMQError as error:
+                self._mailbox.post(self.refuse, connection, request, error)
+            else:
+                success = int(ResponseCode.SUCCESS)
+                self._mailbox.post(partial(self._answer, connection, request, success, None, body=body))
 
     # ---- brokers -----------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,13 @@
 The first request, ``hello``, is JSON, which every RocketMQ server understands. Where the answer carries an
 ``Announcement`` the channel speaks msgpack from then on, else JSON. RocketMQ's servers refuse it, or drop it.
 
+With credentials the channel signs each request, as RocketMQ wants it, until it knows that the server is PocketMQ. If
+that one announces a nonce, AUTHENTICATE proves once who the client is; nothing is signed any more.
+
 Lives here: ``ClientChannel``: opaque matching, timeouts, outgoing limits, requests that come from the server.
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -24,8 +26,10 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.topics import AUTO_CREATE_TOPIC
 from pocketmq.remoting.codec import Body, Request, Response, decode_request, decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode, request_name
+from pocketmq.remoting.connecting import connect
 from pocketmq.remoting.connection import ANNOUNCEMENT_FIELD
 from pocketmq.remoting.errors import (
+    AuthenticationFailed,
     BadFrame,
     ConnectFailed,
     ConnectionLost,
@@ -36,11 +40,13 @@ from pocketmq.remoting.errors import (
 )
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
+from pocketmq.remoting.introduction import Introduction, explain_refusal, refusal_of, signed_fields
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import PENDING_MAX, Pending, PendingTable, Waiting
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
 from pocketmq.remoting.protocol.spec import Header
+from pocketmq.remoting.security.client_security import NO_SECURITY, ClientSecurity
 from pocketmq.remoting.short_answers import ShortAnswers
 from pocketmq.remoting.silence import Silence, watch_peer
 
@@ -93,6 +99,7 @@ class ClientChannel(asyncio.BufferedProtocol):
         clock: Clock,
         log: EventLog,
         config: ChannelConfig | None = None,
+        security: ClientSecurity = NO_SECURITY,
         on_request: Callable[["ClientChannel", Request], None] | None = None,
         on_close: Callable[["ClientChannel", str], None] | None = None,
         scratch: memoryview | None = None,
@@ -100,6 +107,11 @@ class ClientChannel(asyncio.BufferedProtocol):
     ) -> None:
         self.address = address
         self.config = config = config or ChannelConfig()
+        self._security = security
+        self._signing = security.credentials
+        """Signs each request; None once the server is known to be PocketMQ."""
+        self._unproven = False
+        """The server wants a proof, and there are no credentials."""
         self._clock = clock
         self._log = log
         self._on_request = on_request
@@ -135,38 +147,25 @@ class ClientChannel(asyncio.BufferedProtocol):
         """Connect. Raise ``ConnectFailed``."""
         assert self._transport is None
         self._loop = asyncio.get_running_loop()
-        started_ns = self._clock.monotonic_ns()
-        host, _, port = self.address.rpartition(":")
-        try:
-            port_number = int(port)
-            async with asyncio.timeout(self.config.connect_timeout_ms / 1000):
-                await self._loop.create_connection(lambda: self, host.strip("[]"), port_number)
-        except TimeoutError as error:
-            raise self._connect_failed(f"no answer within {self.config.connect_timeout_ms} ms", started_ns) from error
-        except OSError as error:
-            why = os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error.strerror
-            raise self._connect_failed(why or str(error), started_ns) from error
-        except (ValueError, OverflowError, UnicodeError) as error:
-            raise ConnectFailed(f"cannot connect to {self.address!r}", why="it is not host:port") from error
-
-    def _connect_failed(self, why: str, started_ns: int) -> ConnectFailed:
-        elapsed_ms = (self._clock.monotonic_ns() - started_ns) // 1_000_000
-        failed = ConnectFailed(
-            f"cannot connect to {self.address}",
-            why=f"{why} (after {elapsed_ms} ms)",
-            hint="is the server running, and the address right?",
+        await connect(
+            self.address,
+            lambda: self,
+            timeout_ms=self.config.connect_timeout_ms,
+            linger_ms=self.config.linger_ms,
+            security=self._security,
+            clock=self._clock,
         )
-        failed.reason = why
-        return failed
 
     async def hello(self) -> Announcement | None:
-        """Return what the server announces; None: it is not PocketMQ. Raise ``ConnectFailed`` and close the channel.
+        """Return what the server announces; None: it is not PocketMQ.
 
         A PocketMQ server answers the first request first. If only the second one, the probe, is answered, the server
-        has dropped the first: it is not PocketMQ, and speaks JSON.
+        has dropped the first: it is not PocketMQ, and speaks JSON. Raise ``ConnectFailed``, or
+        ``AuthenticationFailed`` if the server refuses the credentials, wants some, or is not the one that knows them;
+        the channel is closed then.
         """
         timeout_ms = self.config.hello_timeout_ms
-        answered: asyncio.Future[None] = self._loop_of().create_future()
+        answered: asyncio.Future[Response] = self._loop_of().create_future()
 
         def done(result: Response | PocketMQError) -> None:
             if answered.done():
@@ -174,7 +173,7 @@ class ClientChannel(asyncio.BufferedProtocol):
             if isinstance(result, PocketMQError):
                 answered.set_exception(result)
             else:
-                answered.set_result(None)
+                answered.set_result(result)
 
         def probe() -> None:
             try:
@@ -188,17 +187,40 @@ class ClientChannel(asyncio.BufferedProtocol):
             self.request_nowait(
                 RequestCode.HELLO, None, timeout_ms=timeout_ms, done=done, extra={ANNOUNCEMENT_FIELD: "1"}
             )
-            await answered
+            answer = await answered
+            refused = await self._introduce(answer)
         except PocketMQError as error:
             self.close(f"no answer to the first request: {error}")
-            raise ConnectFailed(
-                f"cannot use {self.address}", why=str(error), hint="does a RocketMQ or PocketMQ server listen there?"
-            ) from error
+            hint = "does a RocketMQ or PocketMQ server listen there?"
+            if self._security.context is None:
+                hint += " if it takes only TLS, give tls="
+            else:
+                hint += " does it want a certificate of the client, TLS(cert=...)?"
+            raise ConnectFailed(f"cannot use {self.address}", why=str(error), hint=hint) from error
         finally:
             timer.cancel()
+        if refused is not None:
+            self.close(str(refused))
+            raise refused
         if self.config.serialize_type is not None:
             self.serialize_type = self.config.serialize_type
         return self.announcement
+
+    async def _introduce(self, answer: Response) -> AuthenticationFailed | None:
+        """Prove who the client is, if the server wants that. Return why one refuses the other."""
+        announcement, credentials = self.announcement, self._security.credentials
+        if announcement is None:
+            return refusal_of(answer, self.address, credentials)
+        if not announcement.nonce:
+            return None
+        if credentials is None:
+            self._unproven = True
+            return None
+        introduction = Introduction(self.address, credentials, announcement.nonce)
+        timeout_ms = self.config.hello_timeout_ms
+        return introduction.judge(
+            await self.request(RequestCode.AUTHENTICATE, introduction.request, timeout_ms=timeout_ms)
+        )
 
     def close(self, reason: str = "closed by the client") -> None:
         """Close after writing the frames added; pending requests get ``ConnectionLost`` before this returns."""
@@ -247,6 +269,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         if pending.full:
             raise self._too_much("invokeAsyncImpl", f"{len(pending)} requests wait for answers")
         opaque = pending.next_opaque()
+        if self._signing is not None:
+            header, extra = None, signed_fields(self._signing, header, body, extra)
         buffers = encode_request(code, opaque, header, body, serialize_type=self.serialize_type, extra=extra)
         now_ns = self._clock.monotonic_ns()
         pending.add(opaque, Pending(code, now_ns, now_ns + timeout_ms * 1_000_000, done, output.turn))
@@ -270,7 +294,11 @@ class ClientChannel(asyncio.BufferedProtocol):
         self.write_request(opaque, entry, frame)
 
     def write_request(self, opaque: int, entry: Waiting, frame: bytes) -> None:
-        """Write the whole ``frame`` of any request at once, as ``request_now``; its answer is decoded as usual."""
+        """Write the whole ``frame`` of any request at once, as ``request_now``; its answer is decoded as usual.
+
+        For PocketMQ's servers only: the frame is not signed.
+        """
+        assert self._signing is None
         self._pending.add(opaque, entry)
         assert self._output is not None
         self._output.write_now(frame)
@@ -317,6 +345,8 @@ class ClientChannel(asyncio.BufferedProtocol):
         """Send a oneway request. Raise as ``request_nowait``."""
         output = self._checked_output("invokeOnewayImpl")
         opaque = self._pending.next_opaque()
+        if self._signing is not None:
+            header, extra = None, signed_fields(self._signing, header, body, extra)
         output.add(
             encode_request(code, opaque, header, body, serialize_type=self.serialize_type, oneway=True, extra=extra)
         )
@@ -443,6 +473,8 @@ class ClientChannel(asyncio.BufferedProtocol):
             return
         if response.serialize_type == JSON and ANNOUNCEMENT_FIELD in response.extra and self.announcement is None:
             self._upgrade(response.extra[ANNOUNCEMENT_FIELD])
+        if response.code and (self._unproven or self._signing is not None):
+            explain_refusal(response, self._unproven)
         entry = pending.take(response.opaque)
         assert entry is not None
         self._finish(entry, response)
@@ -454,6 +486,7 @@ class ClientChannel(asyncio.BufferedProtocol):
             self._log.warning("announcement_illegal", server=self.address, why=str(error))
             return
         self.announcement = announcement
+        self._signing = None
         if MSGPACK in announcement.serialize:
             self.serialize_type = MSGPACK
 

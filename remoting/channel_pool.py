@@ -11,25 +11,29 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.codec import Request
-from pocketmq.remoting.errors import ConnectFailed
+from pocketmq.remoting.errors import AuthenticationFailed, ConnectFailed
 from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
+from pocketmq.remoting.security.client_security import NO_SECURITY, ClientSecurity
 
 BACKOFF_MS_MIN = 20
 BACKOFF_MS_MAX = 250
 """A send that waits for a broker's restart must notice its end; a refused connect costs little."""
+REFUSED_MS = 1_000
+"""A server that refused the credentials is asked again after this time: each attempt costs it a proof."""
 ADDRESSES_MAX = 4_096
 
 
 class _Backoff:
     """The failed connects to one address."""
 
-    __slots__ = ("delay_ms", "reason", "until_ns", "why")
+    __slots__ = ("delay_ms", "reason", "refused", "until_ns", "why")
 
     def __init__(self) -> None:
         self.delay_ms = 0
         self.until_ns = 0
         self.why = self.reason = ""
+        self.refused: AuthenticationFailed | None = None
 
 
 class ChannelPool:
@@ -38,7 +42,7 @@ class ChannelPool:
     A channel from the pool is open and has had its answer to hello, so its ``announcement`` is final. A lost channel is
     replaced by the next ``get``. After a failed connect further ``get`` calls fail at once, with ``retry_after_ms``,
     until a jittered delay has passed (20 ms, doubling up to 250 ms; 20 ms after a connect that timed out): a caller
-    with other addresses tries those first.
+    with other addresses tries those first. After refused credentials the delay is a second.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class ChannelPool:
         clock: Clock,
         log: EventLog,
         config: ChannelConfig | None = None,
+        security: ClientSecurity = NO_SECURITY,
         on_request: Callable[[ClientChannel, Request], None] | None = None,
         on_close: Callable[[ClientChannel, str], None] | None = None,
         rng: random.Random | None = None,
@@ -54,6 +59,7 @@ class ChannelPool:
         self._clock = clock
         self._log = log
         self._config = config or ChannelConfig()
+        self._security = security
         self._on_request = on_request
         self._on_close = on_close
         self._rng = rng or random.Random()
@@ -75,7 +81,10 @@ class ChannelPool:
         return [channel for channel in self._channels.values() if not channel.closed]
 
     async def get(self, address: str) -> ClientChannel:
-        """Return an open channel to ``address``; concurrent callers share one connect. Raise ``ConnectFailed``."""
+        """Return an open channel to ``address``; concurrent callers share one connect.
+
+        Raise ``ConnectFailed`` or ``AuthenticationFailed``.
+        """
         channel = self._channels.get(address)
         if channel is not None and not channel.closed:
             return channel
@@ -96,6 +105,9 @@ class ChannelPool:
                 self._forget()
             return
         rest_ms = (backoff.until_ns - self._clock.monotonic_ns() + 999_999) // 1_000_000
+        if rest_ms > 0 and backoff.refused is not None:
+            refused = backoff.refused
+            raise AuthenticationFailed(refused.what, why=refused.why, hint=refused.hint, retry_after_ms=rest_ms)
         if rest_ms > 0:
             failed = ConnectFailed(
                 f"cannot connect to {address}",
@@ -118,6 +130,7 @@ class ChannelPool:
             clock=self._clock,
             log=self._log,
             config=self._config,
+            security=self._security,
             on_request=self._on_request,
             on_close=self._on_close,
             scratch=self._scratch,
@@ -146,7 +159,10 @@ class ChannelPool:
             return
         self._channels.pop(address, None)
         backoff = self._backoffs.setdefault(address, _Backoff())
-        if isinstance(error.__cause__, TimeoutError):  # it has waited for its timeout: the next one may follow soon
+        backoff.refused = error if isinstance(error, AuthenticationFailed) else None
+        if backoff.refused is not None:
+            backoff.delay_ms = REFUSED_MS
+        elif isinstance(error.__cause__, TimeoutError):  # it has waited for its timeout: the next one may follow soon
             backoff.delay_ms = BACKOFF_MS_MIN
         else:
             backoff.delay_ms = min(max(backoff.delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)

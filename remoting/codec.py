@@ -11,6 +11,7 @@ only ``HeaderIllegal``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +34,8 @@ from pocketmq.remoting.string_map import READERS, WRITERS
 Body = Buffer | Sequence[Buffer]
 """One buffer, or several in order; an ndarray goes in as ``array.data`` (uint8, contiguous)."""
 
+ACCESS_KEY: Final = "AccessKey"
+"""Ext field of RocketMQ's clients that sign their requests: the name of the user."""
 REQUEST_MAP_BYTES_MAX = 256 * 1024
 """Longest JSON or binary header of a request. RocketMQ's headers are shorter: its properties end at 32 KiB, at worst
 six bytes of JSON for each byte. The limit is ours: a header of 16 MiB, all small fields, would keep an event loop busy
@@ -63,6 +66,10 @@ class Request(msgspec.Struct, eq=False):
     extra: Mapping[str, str]
     header_bytes: int = 0
     received_ns: int = 0
+    signed: Mapping[str, str] | None = None
+    """All ext fields as they were received, of a request that names a user (RocketMQ's ``AccessKey``)."""
+    session: Any = None
+    """Belongs to the guard of the server."""
 
     def __repr__(self) -> str:
         return f"Request({request_name(self.code)}, opaque={self.opaque}, {self.header!r}, {len(self.body)} bytes)"
@@ -198,6 +205,7 @@ def decode_request(frame: Frame) -> Request:
     oneway = flag & FLAG_ONEWAY != 0
     spec = PROTOCOL.get(code)
     header = None
+    signed = dict(fields) if ACCESS_KEY in fields else None
     if spec is not None and spec.request is not None:
         try:
             header = READERS[spec.request](fields)
@@ -207,6 +215,7 @@ def decode_request(frame: Frame) -> Request:
             raise
     request = Request(code, opaque, oneway, version, language, frame.serialize_type, header, frame.body, fields)
     request.header_bytes = header_bytes
+    request.signed = signed
     return request
 
 

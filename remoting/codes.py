@@ -122,8 +122,21 @@ class RequestCode(enum.IntEnum):
     GET_BROKER_HA_STATUS = 907  # 5.3
     GET_BROKER_EPOCH_CACHE = 1007  # 5.3
 
+    AUTH_CREATE_USER = 3001  # 5.3
+    AUTH_UPDATE_USER = 3002  # 5.3
+    AUTH_DELETE_USER = 3003  # 5.3
+    AUTH_GET_USER = 3004  # 5.3
+    AUTH_LIST_USER = 3005  # 5.3
+    AUTH_CREATE_ACL = 3006  # 5.3
+    AUTH_UPDATE_ACL = 3007  # 5.3
+    AUTH_DELETE_ACL = 3008  # 5.3
+    AUTH_GET_ACL = 3009  # 5.3
+    AUTH_LIST_ACL = 3010  # 5.3
+
     HELLO = 30001
     """PocketMQ: ask what the server supports. The remoting layer answers; RocketMQ answers "not supported"."""
+    AUTHENTICATE = 30002
+    """PocketMQ: prove once, on this connection, who sends its requests. The remoting layer answers."""
     NATIVE_PULL = 30011
     """PocketMQ: several queues of one broker in one request."""
     MAKE_TOPIC = 30017
@@ -154,6 +167,14 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: the queue locks of ordered consumption: holder, age, expiry, token, waiting clients."""
     LOCK_RELEASE = 30601
     """PocketMQ: an administrator releases a queue lock."""
+    AUTH_LOG = 30700
+    """PocketMQ: the last refusals of access control."""
+    WHOAMI = 30701
+    """PocketMQ: the user that the server takes the sender for."""
+    AUTH_TEST = 30702
+    """PocketMQ: what access control would say to a request."""
+    AUTH_CONTENTS = 30703
+    """PocketMQ: all users and policies, for slaves."""
     NATIVE_HALF_APPEND = 30311
     """PocketMQ: NATIVE_APPEND of half messages of the producer group; the answer has a run for each record."""
     STAGED_TRANSACTION_WRITE = 30312

@@ -24,7 +24,7 @@ from pocketmq.remoting.codec import (
     with_extra,
 )
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.connection_owner import ConnectionOwner
+from pocketmq.remoting.connection_owner import ConnectionOwner, Guard
 from pocketmq.remoting.direct_writer import DirectWriter
 from pocketmq.remoting.errors import (
     ConnectionLost,
@@ -36,13 +36,16 @@ from pocketmq.remoting.errors import (
 from pocketmq.remoting.frame import HEADER_BYTES_MAX, JSON, MSGPACK, NARROW_BYTES, Buffer, Frame, FrameDecoder
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import Pending, PendingTable, Waiting
+from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
 from pocketmq.remoting.protocol.spec import Header
+from pocketmq.remoting.security.certificates import name_of
 from pocketmq.remoting.turns import FRAMES_AT_ONCE, Backlog
 
 ANNOUNCEMENT_FIELD = "_pmq"
 """Ext field of a client's first request (``"1"``) and of the answer to it (the ``Announcement`` as JSON)."""
 
 _HELLO = int(RequestCode.HELLO)
+_AUTHENTICATE = int(RequestCode.AUTHENTICATE)
 _PAUSED_BY_WRITES = 1
 _PAUSED_BY_BUDGET = 2
 _PAUSED_BY_STOP = 4
@@ -81,7 +84,8 @@ class Connection(asyncio.BufferedProtocol):
     ``remote`` is "ip:port", ``remote_host`` the same as in a record; ``local``, ``local_host`` are this end.
     ``closed`` is true as soon as nothing can be sent any more; later answers are dropped. While ``over_high_water`` is
     true the peer does not read its answers, and its requests are not read either.
-    ``user`` belongs to the handler.
+    ``user`` belongs to the handler, ``session``, ``nonce`` and ``speaker`` to the
+    guard: the user of the proof, what the proof answers, and the user of the last request.
     """
 
     def __init__(self, owner: ConnectionOwner) -> None:
@@ -119,6 +123,10 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self.over_high_water = False
         self.host = ""
+        self.is_encrypted = False
+        """Whether it is a TLS connection."""
+        self.peer_name = ""
+        """The name in the peer's certificate, if it showed one that the server's CA has signed; else empty."""
         self.touched = False
         self.was_touched = False
         self.opened_ns = self.active_ns = 0
@@ -127,6 +135,9 @@ class Connection(asyncio.BufferedProtocol):
         self.half_since_ns = 0
         self.half_frame_count = -1
         self.user: Any = None
+        self.session: Any = None
+        self.nonce = ""
+        self.speaker: Any = None
         self.direct: DirectWriter | None = None
         """The way of other threads to the socket; made by ``direct_turn``."""
 
@@ -146,6 +157,9 @@ class Connection(asyncio.BufferedProtocol):
         self.remote, self.remote_host = host_text(peer), host_bytes(peer)
         self.is_v6 = len(self.remote_host) != HOST_V4_BYTES
         self.local, self.local_host = host_text(here), host_bytes(here)
+        if transport.get_extra_info("sslcontext") is not None:
+            self.is_encrypted = True
+            self.peer_name = name_of(transport.get_extra_info("peercert"))
         config = self._owner.config
         self._transport.set_write_buffer_limits(config.write_high_water_bytes, config.write_low_water_bytes)
         self._output = Output(self._owner.loop, self._transport, self._flushed)
@@ -299,8 +313,19 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if request.code == _HELLO:
                 self._hello(request)
-            else:
-                self._handler.on_request(self, request)
+                return
+            guard = self._owner.guard
+            if request.code == _AUTHENTICATE and guard is not None:
+                self._authenticate(request, guard)
+                return
+            if guard is not None:
+                refusal = guard.refusal(self, request)
+                if refusal is not None:
+                    self._answer_error(
+                        request.opaque, request.code, request.oneway, request.serialize_type, refusal, refusal.code
+                    )
+                    return
+            self._handler.on_request(self, request)
         except Exception as error:  # a handler's bug must not end the connection or the loop
             self._owner.log.error(
                 "request_handler_failed", remote=self.remote, code=request.code, error=repr(error), exc_info=error
@@ -318,7 +343,23 @@ class Connection(asyncio.BufferedProtocol):
             )
 
     def _announcement(self) -> str:
-        return msgspec.json.encode(self._owner.announce(self)).decode()
+        announcement, guard = self._owner.announce(self), self._owner.guard
+        if guard is not None:
+            announcement = msgspec.structs.replace(announcement, nonce=guard.nonce(self))
+        return msgspec.json.encode(announcement).decode()
+
+    def _authenticate(self, request: Request, guard: Guard) -> None:
+        """Answer a proof; a wrong one also ends the connection, so that each guess costs one."""
+        header = cast(AuthenticateRequestHeader, request.header)
+        answer = guard.authenticate(self, header)
+        kind = request.serialize_type
+        if isinstance(answer, PocketMQError):
+            self._answer_error(request.opaque, request.code, request.oneway, kind, answer, answer.code)
+            self.close_when_written(str(answer))
+        elif not request.oneway:
+            self.respond(
+                encode_response(ResponseCode.SUCCESS, request.opaque, _AUTHENTICATE, header=answer, serialize_type=kind)
+            )
 
     def _answer_illegal(self, frame: Frame, error: HeaderIllegal) -> None:
         if error.opaque is None:
@@ -350,12 +391,20 @@ class Connection(asyncio.BufferedProtocol):
             version=error.version if known else self.version,
         )
 
-    def _answer_error(self, opaque: int, code: int, oneway: bool, serialize_type: int, error: PocketMQError) -> None:
+    def _answer_error(
+        self,
+        opaque: int,
+        code: int,
+        oneway: bool,
+        serialize_type: int,
+        error: PocketMQError,
+        answer_code: int = ResponseCode.SYSTEM_ERROR,
+    ) -> None:
         """Refuse with the fields that every refusal has: without them a client would not know that nothing was
         stored."""
         if not oneway:
             buffers = encode_response(
-                ResponseCode.SYSTEM_ERROR,
+                answer_code,
                 opaque,
                 code,
                 remark=str(error),
@@ -465,7 +514,7 @@ class Connection(asyncio.BufferedProtocol):
         if output is None or self.closed:
             return -1
         if self.direct is None:  # before the next question: with it the output notes when its bytes have left
-            if self._owner.direct_writers >= self._owner.config.direct_writers_max:
+            if self.is_encrypted or self._owner.direct_writers >= self._owner.config.direct_writers_max:
                 return -1
             assert self._transport is not None
             socket = self._transport.get_extra_info("socket")

@@ -1,6 +1,7 @@
 """What a connection of a server needs from the two that own it.
 
-Lives here: ``RequestHandler``, which serves the requests, and ``ConnectionOwner``, the server.
+Lives here: ``RequestHandler``, which serves the requests, ``Guard``, which refuses those of strangers, and
+``ConnectionOwner``, the server.
 """
 
 import asyncio
@@ -8,10 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server_config import ServerConfig
@@ -37,6 +40,24 @@ class RequestHandler(Protocol):
         ...
 
 
+class Guard(Protocol):
+    """Decides who a connection's peer is and what it may ask for. Loop thread only; must not block."""
+
+    def nonce(self, connection: "Connection") -> str:
+        """Return the nonce that the peer's AUTHENTICATE is to answer, the same for the life of the connection."""
+        ...
+
+    def authenticate(
+        self, connection: "Connection", header: AuthenticateRequestHeader
+    ) -> AuthenticateResponseHeader | PocketMQError:
+        """Check a proof. From then on the connection has the user, or gets the error and is closed."""
+        ...
+
+    def refusal(self, connection: "Connection", request: Request) -> PocketMQError | None:
+        """Return why this request may not be carried out, or None."""
+        ...
+
+
 class ConnectionOwner(Protocol):
     """The server, as one of its connections sees it."""
 
@@ -52,6 +73,7 @@ class ConnectionOwner(Protocol):
     on_slow_read: "Callable[[Connection, Request, int], None] | None"
     short_path: "Callable[[Connection, int], int] | None"
     serves: Callable[[int], bool] | None
+    guard: Guard | None
     refused: RefusedRequests | None
     direct_writers: int
     turns: Turns

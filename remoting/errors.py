@@ -78,6 +78,19 @@ class ConnectionLost(PocketMQError):
     default_cause = Cause.CONNECTION
 
 
+class CredentialsIllegal(PocketMQError):
+    """Keys that cannot be credentials."""
+
+    default_cause = Cause.CONFIG
+
+
+class AuthenticationFailed(PocketMQError):
+    """A server refused the client's credentials, or could not prove that it knows them; nothing was carried out."""
+
+    code = 16  # NO_PERMISSION
+    default_cause = Cause.NO_PERMISSION
+
+
 class RequestTimeout(PocketMQError):
     """No answer came in time; the request may have been carried out."""
 

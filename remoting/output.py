@@ -58,7 +58,8 @@ class Output:
     ) -> None:
         self._write = write
         sock = transport.get_extra_info("socket")
-        self._descriptor: int = -1 if sock is None else sock.fileno()
+        encrypted = transport.get_extra_info("sslcontext") is not None  # then only the transport may write
+        self._descriptor: int = -1 if sock is None or encrypted else sock.fileno()
         self.handed_on = 0
         self.passed_on = 0
         """How many of the ``handed_on`` writes to the transport have certainly left their turn; see ``is_clear``."""

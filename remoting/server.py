@@ -19,14 +19,16 @@ from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
+from pocketmq.remoting.acceptor import Acceptor
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.connection_owner import RequestHandler
+from pocketmq.remoting.connection_owner import Guard, RequestHandler
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
+from pocketmq.remoting.security.tls_files import TlsFiles
 from pocketmq.remoting.server_config import ServerConfig
 from pocketmq.remoting.turns import Turns
 
@@ -65,13 +67,15 @@ class RemotingServer:
         on_slow_read: Callable[[Connection, Request, int], None] | None = None,
         serves: Callable[[int], bool] | None = None,
         refused: RefusedRequests | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         """``read_times`` counts, in the loop's thread, how long each frame took from its first byte until it was
         decoded and handed on; of several frames in one read each but the first counts from that read to its end.
         ``on_slow_read(connection, request, took_ns)`` is called for frames that took more than ``slow_read_ms`` to
         arrive. ``serves(request code)``: whether ``handler`` serves it; called if the header of a request is bad:
         RocketMQ refuses a code that it does not serve without reading its fields, and so do we. ``refused`` counts
-        requests whose header is refused here; without it each of them is logged.
+        requests whose header is refused here; without it each of them is logged. ``tls``: loaded; where it has a
+        context for servers, an ``Acceptor`` listens in place of the loop.
         """
         self.config = config
         self.read_times = read_times
@@ -79,6 +83,8 @@ class RemotingServer:
         self.on_slow_read = on_slow_read
         self.serves = serves
         self.refused = refused
+        self.guard: Guard | None = None
+        """Asked about every request before ``handler``; None: everybody may ask for everything."""
         self.handler = handler
         self.announce = announce
         self.log = log
@@ -107,6 +113,11 @@ class RemotingServer:
         self.turns: Turns
         self._refused_logged = 0
         self._listeners: list[asyncio.Server] = []
+        self._tls = tls
+        self.acceptor: Acceptor | None = None
+        """Listens where TLS is served."""
+        self._entering = 0
+        """Connections that the acceptor has taken and that are not made yet."""
         self._expire_timer: asyncio.TimerHandle | None = None
         self._stopping = False
         self._emptied: asyncio.Event | None = None
@@ -115,20 +126,27 @@ class RemotingServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen; port 0 takes a free one. Raise ``AddressInUse`` or ``BindFailed``."""
         assert not self._listeners
+        assert self.acceptor is None
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(self.loop, self.clock.monotonic_ns)
         self._stopping = False
+        if self._tls is not None and self._tls.server is not None:
+            self.acceptor = Acceptor(
+                lambda: Connection(self), self, self._tls, loop=self.loop, clock=self.clock, log=self.log
+            )
         self.port = await self._listen(host, port)
         self._arm()
 
     async def listen_also(self, host: str, port: int) -> None:
         """Accept connections at a second port until ``stop``; the same limits count for both. Raise as ``start``."""
-        assert self._listeners, "start first"
+        assert self._listeners or self.acceptor is not None, "start first"
         assert not self._stopping
         await self._listen(host, port)
 
     async def _listen(self, host: str, port: int) -> int:
         try:
+            if self.acceptor is not None:
+                return await self.acceptor.listen(host, port, self.config.listen_backlog)
             listener = await self.loop.create_server(
                 lambda: Connection(self), host, port, backlog=self.config.listen_backlog
             )
@@ -148,9 +166,13 @@ class RemotingServer:
 
     async def stop(self, grace_ms: int = 1_000) -> None:
         """Stop accepting and reading, write the waiting answers for at most ``grace_ms``, then close everything."""
-        if not self._listeners:
+        if not self._listeners and self.acceptor is None:
             return
         self._stopping = True
+        acceptor, self.acceptor = self.acceptor, None
+        if acceptor is not None:
+            acceptor.close()
+            await acceptor.wait_closed()
         for listener in self._listeners:
             listener.close()
         if self._expire_timer is not None:
@@ -181,7 +203,30 @@ class RemotingServer:
         """Count a connection in, or refuse it."""
         if self._stopping:
             return False
+        if self.acceptor is not None:
+            self.acceptor.arrived(connection)
         host = connection.host
+        if not self._admit(host):
+            return False
+        self.connections.add(connection)
+        self._of_host[host] += 1
+        return True
+
+    def enter(self, host: str) -> bool:
+        """See ``Door``."""
+        if self._stopping or not self._admit(host):
+            return False
+        self._entering += 1
+        self._of_host[host] += 1
+        return True
+
+    def leave(self, host: str) -> None:
+        """See ``Door``."""
+        self._entering -= 1
+        self._uncount(host)
+
+    def _admit(self, host: str) -> bool:
+        """Return whether there is room for a connection of this host, if need be by closing a silent one."""
         if not (self._has_room(host) or (self._close_silent(host) and self._has_room(host))):
             self.refused_count += 1
             if len(self.connections) >= self.config.connections_max:
@@ -190,15 +235,13 @@ class RemotingServer:
             if self.refused_count == 1:
                 self._log_refused()
             return False
-        self.connections.add(connection)
-        self._of_host[host] += 1
         return True
 
     def _has_room(self, host: str) -> bool:
         limit = self.config.connections_max
         if not host.startswith(LOOPBACK):
             limit = min(limit, self.config.connections_per_address_max)
-        return len(self.connections) < self.config.connections_max and self._of_host[host] < limit
+        return len(self.connections) + self._entering < self.config.connections_max and self._of_host[host] < limit
 
     def _close_silent(self, host: str) -> bool:
         """Close a connection that has said nothing: of this host if it has too many, else of the host with most."""
@@ -226,9 +269,12 @@ class RemotingServer:
     def _leave(self, connection: Connection) -> None:
         if connection in self.connections:
             self.connections.discard(connection)
-            self._of_host[connection.host] -= 1
-            if not self._of_host[connection.host]:
-                del self._of_host[connection.host]
+            self._uncount(connection.host)
+
+    def _uncount(self, host: str) -> None:
+        self._of_host[host] -= 1
+        if not self._of_host[host]:
+            del self._of_host[host]
 
     def charge_unwritten(self, connection: Connection, size_bytes: int) -> None:
         """Note how many bytes of answers wait for it; above ``unwritten_bytes_max`` close the connection with most."""
@@ -262,6 +308,8 @@ class RemotingServer:
         now_ns = self.clock.monotonic_ns()
         for connection in list(self.connections):
             connection.expire(now_ns)
+        if self.acceptor is not None:
+            self.acceptor.expire(now_ns)
         self._find_silent(now_ns)
         if self.refused_count != self._refused_logged:
             self._log_refused()

@@ -16,6 +16,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS
+from pocketmq.common.spelling import camel_case
 from pocketmq.remoting.errors import HeaderIllegal
 from pocketmq.remoting.protocol import PROTOCOL
 from pocketmq.remoting.protocol.spec import Header
@@ -32,12 +33,6 @@ _SMALL = {str(number): number for number in range(1024)}
 _NONE: dict[str, Any] = {}
 _PLAIN = (str, int, types.NoneType)
 """Types of defaults. Each struct gets a new list, so a map of strings must name it."""
-
-
-def camel_case(name: str) -> str:
-    """Return RocketMQ's spelling of a field name."""
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
 
 
 def wire_names(header: type[Header]) -> dict[str, str]:

@@ -4,7 +4,8 @@ Lives here: ``StoreConfig`` and its impossible combinations. Names without a Roc
 """
 
 import ipaddress
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
@@ -84,6 +85,12 @@ IpNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the store uses disk and memory. Sizes are bytes, times are ms."""
+
+    rocketmq_names: ClassVar[Mapping[str, str]] = {
+        "check_crc_on_recover": "checkCRCOnRecover",
+        "os_page_cache_busy_timeout_mills": "osPageCacheBusyTimeOutMills",
+    }
+    """Settings whose names in RocketMQ are not plain camel case."""
 
     store_path_root_dir: str = "~/store"
     """Directory of the store; ``--data-dir`` (``pocketmq`` starts with ./pocketmq-data)."""

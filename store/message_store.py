@@ -3,6 +3,7 @@
 Lives here: ``MessageStore``, which passes each call on to the component that does the work.
 """
 
+import contextlib
 import os.path
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -439,16 +440,16 @@ class MessageStore:
         return -1 if queue is None else store_time(queue, self.log, offset)
 
     def earliest_store_time(self) -> int:
-        """Return when the log's first message was stored, in ms; -1 for an empty log.
+        """Return when the log's first message was stored, in ms, as ``find_earliest`` saw it; -1 for an empty log."""
+        return self._earliest[1]
 
-        Reads the disk once for each first segment.
-        """
+    def find_earliest(self) -> None:
+        """Learn when the log's first message was stored. Reads the disk, once for each first segment."""
         offset = self.log.min_offset
         known_offset, time_ms = self._earliest
         if known_offset != offset or time_ms < 0:
-            time_ms = store_time_at(self.log, offset)
-            self._earliest = offset, time_ms
-        return time_ms
+            with contextlib.suppress(PocketMQError):  # a sick disk; the next call tries again
+                self._earliest = offset, store_time_at(self.log, offset)
 
     def queues(self) -> list[tuple[str, int, int, int]]:
         """Return (topic, queue id, min offset, max offset) of every queue."""

@@ -85,6 +85,11 @@ class Waiters:
         with self._lock:
             return self._by_deadline[0][0] if self._by_deadline else None
 
+    def next_offset(self) -> int:
+        """Return the offset that the waiter with the earliest deadline waits for, or 0 without waiters."""
+        with self._lock:
+            return self._by_deadline[0][2].offset if self._by_deadline else 0
+
     def _leave(self, waiter: _Waiter, out: list[Done]) -> None:
         if waiter.done is not None:
             out.append(waiter.done)

@@ -250,6 +250,11 @@ STARTED = {
     ("common/logs.py", "Logs.close", "Thread"): "the caller waits for it, and drops what it leaves",
     ("common/runner.py", "Supervisor.keep", "create_task"): "the owner itself",
     ("common/runner.py", "ThreadWorker.__init__", "Thread"): "the owner itself",
+    (
+        "remoting/acceptor.py",
+        "Acceptor._begin",
+        "create_task",
+    ): "notes every error; the server's stop waits for it",
     ("remoting/channel_pool.py", "ChannelPool.get", "create_task"): "who asked for the connection gets its error",
 }
 
@@ -269,7 +274,7 @@ def starts() -> set[tuple[str, str, str]]:
                     found.add((name, inside, called))
             walk(child, name, deeper)
 
-    for folder in ("broker", "common", "namesrv", "remoting", "store"):
+    for folder in ("auth", "broker", "common", "namesrv", "remoting", "store"):
         for path in sorted((SOURCES / folder).rglob("*.py")):
             source = path.read_text()
             if any(word in source for word in STARTS):

@@ -56,7 +56,7 @@ from pocketmq.store.offline.small_files import read_json
 from pocketmq.store.recovery.recovery import read_damage
 
 SOURCES = Path(pocketmq.common.errors.__file__).resolve().parents[1]
-FOLDERS = ("broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store")
+FOLDERS = ("auth", "broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store")
 DEPTH = 100_000
 DEEP = b"[" * DEPTH + b"]" * DEPTH
 DEEP_PACKED = b"\x91" * DEPTH + b"\x01"
@@ -320,7 +320,6 @@ ALLOWED = {
     ("remoting/protocol/body.py", "msgspec.ValidationError"): "as above",
     ("remoting/protocol/body.py", "msgspec.DecodeError"): "as above",
     ("remoting/protocol/lenient.py", "msgspec.ValidationError"): "fastjson's rules are tried",
-    ("remoting/channel.py", "UnicodeError"): "of an address that the caller gave",
     ("common/settings.py", "msgspec.ValidationError"): "msgspec.convert of a value that is decoded already",
 }
 PARTS = ("msgspec", "RecursionError", "UnicodeError", "JSONDecodeError")

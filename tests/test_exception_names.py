@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LAYERS = ("bench", "broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store", "testing")
+LAYERS = ("auth", "bench", "broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store", "testing")
 BASES = {"Exception", "RuntimeError", "ValueError", "OSError", "LookupError", "KeyError", "TimeoutError"}
 
 

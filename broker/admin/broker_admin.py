@@ -25,6 +25,7 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.put_statistics import text as put_times_text
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
+from pocketmq.common.settings import rocketmq_name
 from pocketmq.remoting.codes import VERSION_4_9_8, RequestCode
 from pocketmq.remoting.protocol.body import KVTable, encode_body
 from pocketmq.remoting.protocol.broker import GetBrokerConfigResponseHeader
@@ -43,18 +44,12 @@ QUEUE_NAMES: Final[Mapping[str, str]] = {
 
 CONSTANT_SETTINGS: Final[Mapping[str, str]] = {"filterServerNums": "0", "useTLS": "false"}
 """Settings that RocketMQ's exportConfigs reads from every broker; each of ours has these values."""
-OWN_SPELLING: Final[Mapping[str, str]] = {"brokerIp1": "brokerIP1"}
-"""Settings whose names in RocketMQ are not plain camel case."""
+NO_POOL_BUFFERS: Final = str((1 << 31) - 1)
+"""``remainTransientStoreBufferNumbs`` of a broker without a pool (RocketMQ: Integer.MAX_VALUE); 0 would say that sends
+are refused."""
 
 RUNTIME_KEPT_NS: Final = 50_000_000
 """Requests within this time get the same runtime table, which takes a millisecond or two to make."""
-
-
-def camel_case(name: str) -> str:
-    """Return RocketMQ's name of a setting: ``listen_port`` → ``listenPort``."""
-    first, *rest = name.split("_")
-    camel = first + "".join(part.capitalize() for part in rest)
-    return OWN_SPELLING.get(camel, camel)
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +84,7 @@ class BrokerAdmin:
             for name in struct.__struct_fields__:
                 value = getattr(struct, name)
                 text = str(value).lower() if isinstance(value, bool) else str(value)
-                lines.append(f"{camel_case(name)}={text}\n")
+                lines.append(f"{rocketmq_name(type(struct), name)}={text}\n")
         lines += [f"{name}={text}\n" for name, text in CONSTANT_SETTINGS.items()]
         version = msgspec.json.encode(self.topics.snapshot()[1]).decode()
         return encode_answer(
@@ -138,7 +133,7 @@ class BrokerAdmin:
             "msgGetTotalYesterdayMorning": str(counters.yesterday_morning.get),
             "putMessageAverageSize": str(totals.put_bytes / totals.put if totals.put else 0.0),
             "commitLogMinOffset": str(store.log.min_offset),
-            "remainTransientStoreBufferNumbs": "0",  # of a broker without a pool
+            "remainTransientStoreBufferNumbs": NO_POOL_BUFFERS,
             "earliestMessageTimeStamp": str(store.earliest_store_time()),
         }
         if self.delays is not None:

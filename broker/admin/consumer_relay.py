@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.auth.stored import check_stored
 from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.admin.group_admin import ConsumerNotOnline
 from pocketmq.broker.config import BrokerConfig
@@ -15,9 +16,11 @@ from pocketmq.broker.group.client_table import ClientInfo, ClientTable
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message_id import parse_offset_msg_id
+from pocketmq.common.record_codec import decode_record
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.access import SUB
 from pocketmq.remoting.protocol.body import MessageQueue
 from pocketmq.remoting.protocol.relay import (
     ConsumeMessageDirectlyRequestHeader,
@@ -66,6 +69,7 @@ class ConsumerRelay:
         record = self.store.read_record(offset)
         if record is None:
             raise AdminRefused(f"can not find message by the offset, {offset}")
+        check_stored(task.request, decode_record(record, check_crc=False).topic, SUB)
         question = ConsumeMessageDirectlyRequestHeader(
             consumer_group=header.consumer_group,
             client_id=header.client_id,

@@ -6,6 +6,7 @@ Lives here: TRANSACTION_LIST (ours) and RESUME_CHECK_HALF_MESSAGE.
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.auth.stored import check_stored
 from pocketmq.broker.admin.admin_refused import AdminRefused
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
@@ -21,6 +22,7 @@ from pocketmq.common.record_codec import decode_record
 from pocketmq.common.record_group import RecordGroup
 from pocketmq.common.topics import HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.access import UPDATE
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.transaction import OpenTransaction, TransactionList
 from pocketmq.store.message_store import MessageStore
@@ -102,6 +104,7 @@ class TransactionAdmin:
             again, meta = records.half_again(record)
         except (HalfIllegal, CorruptRecord) as error:
             raise AdminRefused("not resumed", why=str(error)) from error
+        check_stored(task.request, topic, UPDATE)
         properties = decoded.property_map()
         if not self.table.withdraw(decoded.prepared_offset):
             raise AdminRefused("not resumed", why="a late decision on it is being written")

@@ -7,6 +7,7 @@ import asyncio
 from dataclasses import dataclass, field
 
 from pocketmq.broker.admin.assignments import Assignments
+from pocketmq.broker.admin.auth_handlers import auth_handlers
 from pocketmq.broker.admin.broker_admin import BrokerAdmin
 from pocketmq.broker.admin.consume_stats import ConsumeStatistics
 from pocketmq.broker.admin.consumer_relay import ConsumerRelay
@@ -58,6 +59,8 @@ from pocketmq.broker.stats.topic_put_stats import TopicPutStats
 from pocketmq.broker.topic.registered_topics import RegisteredTopics
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.plain_check import PlainRules
+from pocketmq.remoting.protocol import codes_of
+from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.remoting.server import Connection, RemotingServer
 from pocketmq.store.message_store import MessageStore
 
@@ -235,6 +238,16 @@ def build(
             lane,
         )
 
+    handlers = {
+        **changes,
+        **broker_admin.handlers(),
+        **consume_statistics.handlers(),
+        **HaRuntimeAdmin(node).handlers(),
+        **assignments.handlers(),
+        **transactions.admin.handlers(),
+        **HaAdmin(node, environment).handlers(),
+        **auth_handlers(environment.auth, environment.logger("auth"), is_slave=replication.role.is_slave),
+    }
     processors = Processors(
         send=sends,
         pull=pull_processor(lane),
@@ -251,16 +264,9 @@ def build(
             replication.commits.note if replication.role.is_slave else None,
         ),
         lock=AdminProcessor(lock_admin.handlers()),
+        status=AdminProcessor({code: handlers.pop(code) for code in codes_of(Pool.STATUS)}),
         admin=AdminProcessor(
-            {
-                **changes,
-                **broker_admin.handlers(),
-                **consume_statistics.handlers(),
-                **HaRuntimeAdmin(node).handlers(),
-                **assignments.handlers(),
-                **transactions.admin.handlers(),
-                **HaAdmin(node, environment).handlers(),
-            },
+            handlers,
             {**ConsumerRelay(config, store, clients, mailbox).later_handlers(), **assignments.later_handlers()},
         ),
         transaction=transactions.end,
@@ -295,6 +301,7 @@ def build(
             node.refusal,
             times,
             server.read_times,
+            None if environment.auth.guard is None else environment.auth.table,
         )
         send_pair.short = short_path.drain
         if store.pool is not None:
@@ -341,11 +348,26 @@ def build(
     )
     disk = environment.observation.watch(watched, mailbox)
     housekeeping = Housekeeping(
-        config, [topics_file, groups_file, offsets_file], clients, notifier, disk, mailbox, clock, log
+        config,
+        [topics_file, groups_file, offsets_file],
+        clients,
+        notifier,
+        disk,
+        store.find_earliest,
+        mailbox,
+        clock,
+        log,
     )
     offsets.on_first = housekeeping.persist_soon
     put_stats = TopicPutStats(store, environment.counters.items)
-    services: list[BrokerService | None] = [put_stats, locks, delays, transactions.service, staged.service]
+    services: list[BrokerService | None] = [
+        environment.tls,
+        put_stats,
+        locks,
+        delays,
+        transactions.service,
+        staged.service,
+    ]
     return Running(
         environment,
         store,

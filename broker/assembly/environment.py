@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from pocketmq.auth.server_auth import ServerAuth
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
@@ -49,6 +50,8 @@ class BrokerEnvironment(ReplicationEnvironment):
     refused_requests: RefusedRequests
     thread_dumper: ThreadDumper
     observation: Observation
+    auth: ServerAuth
+    """Users and policies; no guard where nothing is checked."""
     ha_state: HaState
     """Loaded; ``config`` and ``store_config`` have its role."""
     role_changed: Callable[[], None]

@@ -178,4 +178,5 @@ class RefusalStats:
 
     def _log_event(self, cause: str, code: int, remark: str, count: int, left_out: int) -> None:
         level = self._log.info if cause in CLIENTS_OWN else self._log.warning
-        level(f"refused_{cause}", code=code, remark=remark, count=count, left_out=left_out)
+        text = f"CODE: {code}  DESC: {remark}"  # as RocketMQ's clients log the answer (MQBrokerException)
+        level(f"refused_{cause}", text=text, code=code, remark=remark, count=count, left_out=left_out)

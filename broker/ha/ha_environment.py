@@ -12,7 +12,10 @@ from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Supervisor
+from pocketmq.remoting.security.client_security import ClientSecurity
+from pocketmq.remoting.security.tls_files import TlsFiles
 from pocketmq.store.disk.file_system import FileSystem
+from pocketmq.store.ha.proved_transport import ClusterSecret
 from pocketmq.store.ha.slave import HaSlave
 
 ChangeRole = Callable[[str, int, bool], None]
@@ -33,6 +36,14 @@ class ReplicationEnvironment:
     supervisor: Supervisor
     logger: Callable[[str], EventLog]
     slave_type: type[HaSlave]
+    cluster_secret: ClusterSecret | None
+    """What members of the cluster prove to each other at the HA port; None: nothing."""
+    security: ClientSecurity
+    """How this broker connects to name servers and other brokers."""
+    mirror_users: Callable[[bytes], None] | None
+    """Takes a master's users and policies over; None: this broker knows none, or cannot prove itself to a master."""
+    tls: TlsFiles
+    """Loaded; for connections between the members of the cluster."""
     change_role: ChangeRole
     reopen: Callable[[], None]
     """Called, in any thread, when the store must be opened again."""

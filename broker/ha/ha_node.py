@@ -81,13 +81,29 @@ class HaNode:
             if not self._held_until_ns or not self.is_held:  # a call less for every send
                 return None
             return refused(Cause.NOT_MASTER, refusals.HANDED_OVER, name, retry_after_ms=RETRY_AFTER_HOLD_MS)
-        by = f" by {fenced_by.address}" if fenced_by.address else ""
+        by, way_out = f" by {fenced_by.address}" if fenced_by.address else "", self._way_out(fenced_by)
+        if self._is_own(fenced_by):
+            by = " by the store that this address had before"
+        else:
+            way_out = f"send there; {way_out}"
         replaced = refusals.MASTER_REPLACED
-        text = (
-            f"{replaced.template % name}{by} in epoch {fenced_by.epoch} "
-            f"(send there; to let this broker follow: pocketmq ha demote {name})"
-        )
+        text = f"{replaced.template % name}{by} in epoch {fenced_by.epoch} ({way_out})"
         return Refusal(replaced.code, text, Cause.FENCED_BY_EPOCH, retry_after_ms=RETRY_AFTER_ERROR_MS)
+
+    def _is_own(self, fenced_by: FencedBy) -> bool:
+        """Return whether the epoch is one of the store that this address had before."""
+        return bool(fenced_by.address) and fenced_by.address == self.address
+
+    def _way_out(self, fenced_by: FencedBy) -> str:
+        """Return what an operator may do. A new store under an old name was replaced by no other broker: as a slave it
+        would have no master."""
+        name = self.role.config.broker_name
+        if self._is_own(fenced_by):
+            return (
+                f"this store is new, and another one may have confirmed messages: pocketmq ha promote {name} makes the "
+                f"slave that has them the master; if all are gone: pocketmq ha forget {name}"
+            )
+        return f"to let this broker follow: pocketmq ha demote {name}"
 
     def fence(self, epoch: int, owner: str, address: str) -> bool:
         """Learn that another node leads; return whether this one had to go. Durable before it returns, where the
@@ -111,14 +127,13 @@ class HaNode:
             self._log_fence(fenced_by)
 
     def _log_fence(self, fenced_by: FencedBy) -> None:
-        name = self.role.config.broker_name
         self._log.error(
             "fenced",
             epoch=fenced_by.epoch,
             owner=fenced_by.owner,
             master=fenced_by.address,
             end_offset=self._store.committed_offset,
-            what_to_do=f"sends are refused; let this broker follow with: pocketmq ha demote {name}",
+            what_to_do=f"sends are refused; {self._way_out(fenced_by)}",
         )
         self._on_role_changed()
 

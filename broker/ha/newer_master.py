@@ -18,6 +18,7 @@ from pocketmq.common.events import EventLog
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.ha import HaEpochRequestHeader, HaEpochResponseHeader
+from pocketmq.remoting.security.client_security import NO_SECURITY, ClientSecurity
 from pocketmq.store.ha.state import HaState
 
 ASK_MS = 3000
@@ -27,11 +28,16 @@ OffLoop = Callable[[str, Callable[[], bool]], Awaitable[bool]]
 
 
 async def fence_if_replaced(
-    config: BrokerConfig, state: HaState, off_loop: OffLoop, clock: Clock, log: EventLog
+    config: BrokerConfig,
+    state: HaState,
+    off_loop: OffLoop,
+    clock: Clock,
+    log: EventLog,
+    security: ClientSecurity = NO_SECURITY,
 ) -> bool:
     """Ask the name servers one after the other for the newest epoch of this name; fence this node if it is another
     node's. Return whether it was fenced. Raises ``StoreError`` when the disk does."""
-    pool = ChannelPool(clock=clock, log=log)
+    pool = ChannelPool(clock=clock, log=log, security=security)
     try:
         for address in config.name_servers():
             found = await _newest(pool, address, config.broker_name)

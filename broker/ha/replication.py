@@ -25,6 +25,7 @@ from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import AllSteps
 from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.remoting.security.tls_config import ENFORCING
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.file_system import FileSystem
@@ -33,6 +34,7 @@ from pocketmq.store.ha.opening import needs_recovery, open_store
 from pocketmq.store.ha.recover import recover_from_slaves
 from pocketmq.store.ha.service import HaService, port_of
 from pocketmq.store.ha.state import HaState
+from pocketmq.store.ha.tls_transport import HaTls
 from pocketmq.store.message_store import MessageStore, RecoveryReport
 
 ANY_PORT: Final = -1
@@ -184,6 +186,16 @@ class Replication:
             self._environment.clock,
             self._environment.runner,
             self._log,
+            self._environment.cluster_secret,
+            self._ha_tls(),
+        )
+
+    def _ha_tls(self) -> HaTls | None:
+        tls = self._environment.tls
+        if not tls.files:
+            return None
+        return HaTls(
+            lambda: tls.server, tls.config.server_mode == ENFORCING, tls.links.context, tls.links.server_hostname
         )
 
     def _open_master(self, host: str, port: int, report: RecoveryReport) -> None:

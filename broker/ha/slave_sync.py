@@ -64,7 +64,8 @@ class SlaveSync:
     """Mirrors tables while it runs. Loop thread; answers are applied in a worker, which blocks.
 
     It asks for versions every ``interval_ms``, and fetches a table when its version differs (topics 21, consumer
-    offsets 43, delay progress 45, groups 201, in RocketMQ's order).
+    offsets 43, delay progress 45, groups 201, in RocketMQ's order). Before them it fetches users and policies, and a
+    failure of one does not hold up the other: who was deleted at the master must not stay because of a damaged table.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class SlaveSync:
         self._clock = environment.clock
         self._log = environment.logger("ha")
         self._offsets_due_ns = 0
-        self._pool = ChannelPool(clock=self._clock, log=self._log)
+        self._pool = ChannelPool(clock=self._clock, log=self._log, security=environment.security)
         self._task: asyncio.Task[None] | None = None
         self._seen = _Seen()
         self._failures = 0
@@ -126,6 +127,22 @@ class SlaveSync:
             seen = self._seen = _Seen(master)
         status = decode_body(await self._ask(channel, RequestCode.HA_STATUS), HaStatusBody)
         _check_status(status, master)
+        failure: PocketMQError | None = None
+        try:
+            await self._copy_users(channel, master)
+        except PocketMQError as error:
+            failure = error
+        await self._copy_tables(channel, master, status, seen)
+        if failure is not None:
+            raise failure
+
+    async def _copy_users(self, channel: ClientChannel, master: TablesFrom) -> None:
+        mirror_users = self._environment.mirror_users
+        if mirror_users is not None:
+            users = bytes(await self._ask(channel, RequestCode.AUTH_CONTENTS))
+            await self._take(master, "users and policies", lambda: mirror_users(users))
+
+    async def _copy_tables(self, channel: ClientChannel, master: TablesFrom, status: HaStatusBody, seen: _Seen) -> None:
         mirror = self._mirror
         if status.topics_version != seen.topics:
             content = bytes(await self._ask(channel, RequestCode.GET_ALL_TOPIC_CONFIG))

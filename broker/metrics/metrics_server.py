@@ -9,6 +9,7 @@ import contextlib
 import errno
 import selectors
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -86,7 +87,15 @@ class MetricsServer:
     event loop or for a disk unless a page does.
     """
 
-    def __init__(self, pages: Mapping[str, Page], clock: Clock, log: EventLog) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Page],
+        clock: Clock,
+        log: EventLog,
+        tls_context: Callable[[], ssl.SSLContext | None] = lambda: None,
+    ) -> None:
+        """``tls_context`` returns the context for the next connection; None: it is plain."""
+        self._tls_context = tls_context
         self._pages = dict(pages)
         self._clock = clock
         self._log = log
@@ -184,6 +193,13 @@ class MetricsServer:
         if len(self._peers) >= CONNECTIONS_MAX:
             self._close(min(self._peers, key=lambda peer: peer.deadline_ns))
         sock.setblocking(False)
+        context = self._tls_context()
+        if context is not None:
+            try:  # the first read shakes hands
+                sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+            except OSError:  # it is gone already
+                sock.close()
+                return True
         peer = _Peer(sock, self._clock.monotonic_ns() + DEADLINE_NS)
         self._peers.add(peer)
         self._selector.register(sock, selectors.EVENT_READ, peer)
@@ -198,7 +214,7 @@ class MetricsServer:
                 peer.sending = peer.sending[sent:]
                 if not peer.sending:
                     self._finish(peer)
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError:
             self._close(peer)
@@ -207,6 +223,8 @@ class MetricsServer:
         """Receive bytes; when the request is whole, prepare its answer."""
         assert self._selector is not None
         data = peer.sock.recv(_READ_BYTES)
+        while isinstance(peer.sock, ssl.SSLSocket) and peer.sock.pending() and len(data) <= REQUEST_BYTES_MAX:
+            data += peer.sock.recv(_READ_BYTES)  # what OpenSSL holds makes no socket readable
         if not data:
             self._close(peer)
             return
@@ -249,6 +267,9 @@ class MetricsServer:
 
     def _finish(self, peer: _Peer) -> None:
         """End the answer; the peer closes."""
+        with contextlib.suppress(OSError):
+            if isinstance(peer.sock, ssl.SSLSocket):
+                peer.sock.unwrap()
         with contextlib.suppress(OSError):
             peer.sock.shutdown(socket.SHUT_WR)
         self._close(peer)

@@ -4,7 +4,8 @@ Lives here: ``Observation``: stage times, put times, slow requests, telemetry, h
 """
 
 import contextlib
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +91,10 @@ class Observation:
     runner: Runner
     supervisor: Supervisor
     enabled: bool = True
+    tls_context: Callable[[], ssl.SSLContext | None] = lambda: None
+    """The context of the HTTP port; None: plain."""
+    denials: Mapping[str, int] = field(default_factory=dict)
+    """Refusals of access control, by kind."""
     stage_times: StageTimes | None = field(init=False)
     put_times: PutStatistics = field(init=False, default_factory=PutStatistics)
     slow: SlowRequests = field(init=False)
@@ -121,7 +126,9 @@ class Observation:
         if not config.listen_port:
             return
         log = self.logger("broker")
-        http = MetricsServer({"/metrics": self._metrics_page, "/health": self._health_page}, self.clock, log)
+        http = MetricsServer(
+            {"/metrics": self._metrics_page, "/health": self._health_page}, self.clock, log, self.tls_context
+        )
         try:
             http.bind(config.bind_address, config.listen_port)
         except (AddressInUse, BindFailed) as error:
@@ -173,6 +180,7 @@ class Observation:
             swept=watched.swept,
             refusals=self.refusals.snapshot,
             refused_requests=self.refused_requests,
+            denials=self.denials,
             stage_times=self.stage_times,
             put_times=self.put_times,
             flush_times=self._flush_times or FlushTimes(store),

@@ -179,6 +179,14 @@ REFUSALS: Final[Group[Sources]] = Group(
             "versions",
         ),
         Counter(
+            "access_denials",
+            "Requests and proofs refused by access control, by kind.",
+            lambda sources: [((kind,), count) for kind, count in list(sources.denials.items())],
+            labels=("kind",),
+            note="refusals of access control: `user` (unknown, disabled, or without a valid proof or signature), "
+            "`policy` (a known user may not do this), `flood` (an address fails too often and is refused unread)",
+        ),
+        Counter(
             "slow_requests",
             "Requests above the slow threshold.",
             lambda sources: sources.slow.count,

@@ -81,6 +81,8 @@ class Sources:
     put_times: PutStatistics
     flush_times: FlushTimes
     slow: SlowRequests
+    denials: Mapping[str, int] = field(default_factory=dict)
+    """Refusals of access control, by kind."""
     loop: LoopTimes = field(default_factory=LoopTimes)
     process: Process | None = None
     node: HaNode | None = None

@@ -5,11 +5,13 @@ Lives here: QUERY_MESSAGE and VIEW_MESSAGE_BY_ID (RocketMQ QueryMessageProcessor
 
 from typing import Any, Final
 
+from pocketmq.auth.stored import check_stored
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Buffers, Drain, Task, encode_answer
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.record_codec import decode_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.access import GET
 from pocketmq.remoting.protocol.pull import QueryMessageResponseHeader
 from pocketmq.store.message_store import MessageStore
 
@@ -45,6 +47,7 @@ class QueryProcessor(OneByOne):
             if 0 <= header.offset < self._store.log.min_offset:
                 text += f": it was removed, the log begins at {self._store.log.min_offset}"
             return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
+        check_stored(task.request, decode_record(record, check_crc=False).topic, GET)
         return encode_answer(task.request, body=record)
 
     def _is_in_its_queue(self, record: bytes, offset: int) -> bool:

@@ -39,6 +39,7 @@ class Processors:
     client: Processor
     consumer: Processor
     lock: Processor
+    status: Processor
     admin: AdminProcessor
     transaction: Processor
     staged: Processor
@@ -156,6 +157,7 @@ def build_request_table(
         size_bytes_max=config.send_queue_size_bytes_max,
     )
     add(Pool.LOCK, processors.lock, admin_count_max, max_wait_ms=admin_wait_ms)
+    add(Pool.STATUS, processors.status, admin_count_max, max_wait_ms=admin_wait_ms)
     table = RequestTable(pairs.pop(Pool.ADMIN), processors.admin.serves)
     for pool, pair in pairs.items():
         table.register(codes_of(pool), pair)

@@ -124,6 +124,8 @@ class SweepableQueue(Generic[TaskT]):
         return self._size_bytes
 
     def head_wait_ms(self, now_ns: int) -> int:
-        """Return how long the oldest task has waited, in ms; 0 for an empty queue (RocketMQ's "slow time")."""
+        """Return how long the oldest task has waited, in ms (RocketMQ's "slow time"): 0 for an empty queue, and for a
+        task that came after ``now_ns``.
+        """
         with self._lock:
-            return (now_ns - self.tasks[0].created_ns) // 1_000_000 if self.tasks else 0
+            return max(0, (now_ns - self.tasks[0].created_ns) // 1_000_000) if self.tasks else 0

@@ -7,6 +7,8 @@ attempt) or dead-letter topic; RocketMQ's answer (docs/rocketmq.md, "Retry topic
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from pocketmq.auth.errors import AccessDenied
+from pocketmq.auth.stored import check_stored
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_plan import DelayPlan
 from pocketmq.broker.group.retry_topics import RetryTopics
@@ -23,6 +25,7 @@ from pocketmq.common.record_group import record_meta
 from pocketmq.common.redelivery import FIRST_RETRY_LEVEL, LAST_ERROR, error_line, prepare_copy
 from pocketmq.common.topics import is_send_forbidden
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.protocol.access import SUB
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.message_store import MessageStore
 
@@ -69,6 +72,7 @@ class SendBacks:
         header: Any = task.request.header
         group = _accepted(self.retries.group(header.group))
         original = self._read(header.offset)
+        self._check_user(task, original.topic)
         max_times = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times
         is_dead = header.delay_level < 0 or original.reconsume_times >= max_times or group.retry_queue_nums <= 0
         if is_dead:
@@ -101,6 +105,15 @@ class SendBacks:
                 return original
         text = f"look message by offset failed, {offset}"
         raise NotStored(Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST))
+
+    @staticmethod
+    def _check_user(task: Task, topic: str) -> None:
+        """Raise ``NotStored`` if the user may not read ``topic``: through a copy for a group of one's own one could
+        read any message."""
+        try:
+            check_stored(task.request, topic, SUB)
+        except AccessDenied as error:
+            raise NotStored(Refusal(error.code, str(error), error.cause)) from error
 
     def _copy(
         self,

@@ -19,6 +19,8 @@ and the send thread appends and answers:
 Only plainly good frames pass. Whatever is not, at any step, is left in the buffer or in the drain for the wide way,
 which alone decides and words refusals; the request of a task is complete, so it can go either way.
 
+Where users are known, a route also remembers who may take it; the guard judges everybody else's frames on the wide way.
+
 Where flush or slaves are waited for, the append is the short one and the acknowledgement the usual one.
 
 Lives here: ``ShortPath``, the loop's end (steps 1, 3 and 4). ``ShortRoutes`` learns routes; ``ShortDrain`` is the send
@@ -30,6 +32,8 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
+from pocketmq.auth.auth_table import AuthTable
+from pocketmq.auth.session import Session
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.request.request_task import AnswerPort, Refusal, Task
@@ -93,7 +97,10 @@ class ShortPath:
         refused_by_role: Callable[[], Refusal | None],
         times: SendTimes | None,
         read_times: SampledHistogram | None,
+        auth: AuthTable | None = None,
     ) -> None:
+        """``auth``: the users and policies, where the server has a guard."""
+        self._auth = auth
         self._executor = executor
         self._offer = executor.offer
         self._topics = topics
@@ -129,6 +136,11 @@ class ShortPath:
         """Queue the small sends at the start of the read buffer, up to the first frame that is not one; return how many
         bytes they have."""
         view, routes, ends = self._view, self.routes.known, self._ends
+        session: Session | None = None
+        if self._auth is not None:
+            session = connection.session
+            if session is None or session.generation != self._auth.generation:
+                return 0  # the guard knows who this is, or refuses it
         begin_ns = self._monotonic_ns()
         host, offer, record_min = connection.remote_host, self._offer, self._record_min
         at = frames = 0
@@ -147,6 +159,8 @@ class ShortPath:
             ):
                 break
             if word >> 24 != MSGPACK:
+                if session is not None:
+                    break  # it may have a signature of its own
                 task = self._rocketmq.task(connection, word >> 24, at, body_at, end, begin_ns)
                 if task is None or not offer(task):
                     break
@@ -166,6 +180,13 @@ class ShortPath:
                 route = self.routes.learn(rest, bytes(view[at + 8 : body_at]))
                 if route is None:
                     break
+            if (
+                session is not None
+                and session.checks
+                and session not in route.permitted
+                and not self.routes.permits(route, session)
+            ):
+                break
             count = route.count
             records_at = body_at + 4 * count
             if records_at > end:

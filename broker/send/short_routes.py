@@ -9,9 +9,11 @@ role, hold, fence, disk, permission. Both tables are bounded, in count and in by
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pocketmq.auth.needed import resource_of
+from pocketmq.auth.session import Session
 from pocketmq.broker.request.request_task import Refusal
 from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -21,6 +23,7 @@ from pocketmq.remoting.codec import decode_request
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import HeaderIllegal, WrongDirection
 from pocketmq.remoting.frame import MSGPACK, Frame
+from pocketmq.remoting.protocol.access import PUB, Resource
 from pocketmq.remoting.short_frames import SECTIONS_MAX
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.short_append import ShortSection
@@ -31,6 +34,8 @@ ROUTES_BYTES_MAX: Final = 32 << 20
 """Memory that they may take, about: headers with many sections seldom repeat, and one of 200 sections takes 80 KB."""
 QUEUES_MAX: Final = 50_000
 """Queues remembered, each with what its check found; about 400 bytes each."""
+PERMITTED_MAX: Final = 64
+"""Users remembered with a route."""
 CODE: Final = int(RequestCode.NATIVE_APPEND)
 FIELD_TO_KEY: Final = 2 + len(UNIQ_PREFIX)
 """From the end of the topic to the unique key: the length of the properties, the name of the first one."""
@@ -55,6 +60,8 @@ class Route:
     header_bytes: int
     count: int
     checks: list[Check]
+    permitted: set[Session] = field(default_factory=set)
+    """The users, with their addresses, that may send to all of its topics, of those that were asked about."""
 
 
 class ShortRoutes:
@@ -121,6 +128,17 @@ class ShortRoutes:
             self._bytes += _ROUTE_BYTES + 2 * len(rest) + _SECTION_BYTES * len(checks)
         self.known[rest] = route
         return route
+
+    @staticmethod
+    def permits(route: Route, session: Session) -> bool:
+        """Return whether a user may send to all topics of a route, and remember it if so."""
+        for section, *_ in route.checks:
+            if not session.may(*resource_of(Resource.TOPIC, section.topic, PUB)):
+                return False
+        if len(route.permitted) >= PERMITTED_MAX:
+            route.permitted.clear()
+        route.permitted.add(session)
+        return True
 
     def _learn_queue(self, topic: str, queue_id: int) -> tuple[ShortSection, bytes, int] | None:
         """Return a queue open to sends, its topic's field and the place of the unique key; None for any other."""

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from pocketmq.auth.stored import check_stored
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.request.request_task import Refusal
+from pocketmq.broker.request.request_task import Refusal, Task
 from pocketmq.broker.send.rocketmq_send import NotStored
 from pocketmq.broker.staged.staged_log import StagedLog
 from pocketmq.broker.staged.staged_records import Manifest
 from pocketmq.broker.staged.staged_state import ATTEMPTS_MAX, CHUNKS_MAX, IDS_MAX, Attempt, Open, StagedState
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.protocol.access import PUB
 from pocketmq.remoting.protocol.staged import StagedEndRequestHeader, StagedWriteRequestHeader
 
 ASK: Final = 0
@@ -121,6 +123,14 @@ class StagedChecks:
                     raise failed(
                         f"not committed: topic {topic} has {home[1]} queues, messages were staged for queue {highest}"
                     )
+
+
+def check_user_of(task: Task, opened: Open | None) -> None:
+    """Raise ``AccessDenied`` if the user may not send to each topic that the transaction has messages of so far."""
+    if task.request.session is not None and opened is not None:
+        for attempt in opened.attempts.values():
+            for topic in attempt.topics:
+                check_stored(task.request, topic, PUB)
 
 
 def check_id(transactional_id: str, version: int) -> None:

@@ -50,6 +50,7 @@ from pocketmq.broker.staged.staged_checks import (
     check_id,
     check_manifest,
     check_participants,
+    check_user_of,
     failed,
     keep_hours,
     refused,
@@ -137,6 +138,7 @@ class StagedProcessor:
         with staged_log.lock:
             table = staged_log.table
             state, opened, _ = table.get(header.transactional_id, header.version)
+            check_user_of(task, opened)
             self._rules.check_order(header.transactional_id, header.version, state)
             attempt = None if opened is None else opened.attempts.get(header.attempt)
             if state is StagedState.COMMITTED or (attempt is not None and header.index in attempt.chunks):
@@ -165,6 +167,7 @@ class StagedProcessor:
         with staged_log.lock:
             end = self.store.appended_offset
             state, opened, _ = staged_log.table.get(header.transactional_id, header.version)
+            check_user_of(task, opened)
             if header.action == PREPARE and state is not StagedState.COMMITTED:
                 end = self._prepare(header, opened, state)
             elif header.action == ABORT and opened is not None:
@@ -230,6 +233,7 @@ class StagedProcessor:
         assert service is not None
         with staged_log.lock:
             state, opened, _ = staged_log.table.get(header.transactional_id, header.version)
+            check_user_of(task, opened)
             if state is StagedState.COMMITTED:
                 end = self.store.appended_offset
             else:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pocketmq.auth.errors import AccessDenied
+from pocketmq.auth.stored import check_stored
 from pocketmq.broker.flow_control.busy_answers import RETRY_AFTER_ERROR_MS
 from pocketmq.broker.flow_control.put_outcome import PutOutcome
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
@@ -38,7 +40,9 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.record import TRANSACTION_COMMIT, TRANSACTION_NOT, TRANSACTION_ROLLBACK
 from pocketmq.common.record_codec import decode_record
 from pocketmq.common.topics import HALF_TOPIC
+from pocketmq.remoting.codec import Request
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.access import PUB
 from pocketmq.remoting.protocol.transaction import NativeEndTransactionResponseHeader
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.message_store import MessageStore
@@ -108,6 +112,7 @@ class EndTransactionProcessor:
     """Decisions that answered a check."""
     _outcome: PutOutcome = field(init=False)
     _tails: CommitTails | None = None
+    _halves: HalfRecords | None = None
     _is_slave: bool = field(init=False)
     _repeated: bool = False
 
@@ -185,6 +190,9 @@ class EndTransactionProcessor:
             return _no("The producer group wrong")
         if half.physical_offset != physical_offset:
             return _no("The commit log offset wrong")
+        denied = self._denied(work.task.request, half)
+        if denied is not None:
+            return denied
         if outcome is None:
             return ASKED_AGAIN
         if joined is not None:
@@ -197,6 +205,23 @@ class EndTransactionProcessor:
             text = "another decision on this transaction is being written"
             return _no(text, ResponseCode.SYSTEM_BUSY, Cause.NONE, BUSY_RETRY_MS)
         decisions[offset] = _Decision(claimed, outcome, [(work, index)])
+        return None
+
+    def _denied(self, request: Request, half: Half) -> Verdict | None:
+        """Return a verdict if the request's user may not send to the topic of ``half``."""
+        if request.session is None or not request.session.checks:
+            return None
+        record = self.writer.contents([half])[0]
+        if record is None:
+            return None  # it cannot be committed either
+        if self._halves is None:
+            self._halves = HalfRecords(self.store.store_host)
+        try:
+            check_stored(request, self._halves.target(record)[0], PUB)
+        except AccessDenied as error:
+            return Verdict(str(error), refusal_of(error, Stored.NO))
+        except (HalfIllegal, CorruptRecord):
+            return None  # the decision finds that out as well
         return None
 
     def _ended(self, offset: int, physical_offset: int, outcome: Outcome | None) -> Verdict:

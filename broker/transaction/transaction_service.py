@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from pocketmq.auth.needed import resource_of
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
@@ -29,6 +30,7 @@ from pocketmq.common.record_group import RecordMeta
 from pocketmq.common.runner import LoopMailbox, Runner, Worker
 from pocketmq.common.topics import HALF_TOPIC, OP_HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.protocol.access import PUB, Resource
 from pocketmq.remoting.protocol.transaction import CheckTransactionStateRequestHeader
 from pocketmq.remoting.server import Connection
 from pocketmq.store.disk.file_system import FileSystem
@@ -55,6 +57,10 @@ class CheckPort(Protocol):
         """Return the connections of a producer group."""
         ...
 
+    def may_see(self, connection: Connection, topic: str) -> bool:
+        """Return whether the user of a connection may see half messages for ``topic``."""
+        ...
+
     def send(self, connection: Connection, header: CheckTransactionStateRequestHeader, body: bytes) -> None:
         """Send CHECK_TRANSACTION_STATE, soon."""
         ...
@@ -70,6 +76,12 @@ class ProducerPort:
     def producers(self, group: str) -> list[Connection]:
         """Return the open connections of a producer group."""
         return [client.connection for client in self.clients.producers(group) if not client.connection.closed]
+
+    def may_see(self, connection: Connection, topic: str) -> bool:
+        """Return whether the connection's user may send to ``topic``. Any user can call itself a producer of any group,
+        and a check carries the whole message."""
+        session = connection.speaker
+        return session is None or bool(session.may(*resource_of(Resource.TOPIC, topic, PUB)))
 
     def send(self, connection: Connection, header: CheckTransactionStateRequestHeader, body: bytes) -> None:
         """Send a oneway request in the loop's thread."""
@@ -281,10 +293,19 @@ class TransactionService:
                 continue
             try:
                 body = self._half_records().checked(record)
+                topic = self._half_records().target(record)[0]
             except (HalfIllegal, PocketMQError) as error:
                 self.log.error("half_message_illegal", queue_offset=half.queue_offset, error=str(error))
                 half.checks = self.config.transaction_check_max  # given up in the next round
                 continue
+            if not self.port.may_see(connection, topic):
+                others = self.port.producers(half.producer_group)
+                permitted = next((each for each in others if self.port.may_see(each, topic)), None)
+                if permitted is None:
+                    self.checks_without_producer += 1
+                    alone[half.producer_group] = alone.get(half.producer_group, 0) + 1
+                    continue
+                connection = permitted
             uniq_key = decode_record(record, check_crc=False).property_map().get(UNIQ_KEY, "")
             header = CheckTransactionStateRequestHeader(
                 tran_state_table_offset=half.queue_offset,

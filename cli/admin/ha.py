@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.connection import given
 from pocketmq.cli.output import print_json, print_note, print_table
 from pocketmq.cli.run import build_group, confirm, run_admin, run_async
 
@@ -177,7 +178,7 @@ async def _demote(
     from pocketmq.client.admin.admin import Admin
     from pocketmq.client.admin.ha_admin import HaAdmin
 
-    async with Admin(namesrv) as admin:
+    async with Admin(namesrv, **given()) as admin:
         ha = HaAdmin(admin)
         group = await ha.group(broker_name, [at] if at else [])
         group.check_ours("nothing was changed")
@@ -241,6 +242,8 @@ def state_of(node: "HaStatusBody", leader: "HaStatusBody | None") -> str:
 
 
 def _remark(node: "HaStatusBody") -> str:
+    if node.is_fenced and node.fenced_by_address == node.address:
+        return f"a new store; in epoch {node.fenced_by_epoch} this address had another one"
     if node.is_fenced:
         return f"replaced in epoch {node.fenced_by_epoch} by {node.fenced_by_address or node.fenced_by_owner}"
     return "" if node.is_connected else node.last_error
@@ -314,7 +317,7 @@ def remarks(group: "Group") -> list[str]:
     return lines + [
         f"{node.address} was replaced: pocketmq ha demote {group.broker_name} --at {node.address}"
         for node in group.nodes.values()
-        if node.is_fenced
+        if node.is_fenced and node.fenced_by_address != node.address
     ]
 
 

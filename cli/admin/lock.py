@@ -9,6 +9,7 @@ import typer
 
 from pocketmq.cli import complete, options
 from pocketmq.cli.admin.lock_columns import seconds
+from pocketmq.cli.connection import given
 from pocketmq.cli.output import print_json, print_note, print_table
 from pocketmq.cli.run import build_group, confirm, run_admin, run_async
 from pocketmq.common.errors import Cause, PocketMQError
@@ -94,12 +95,12 @@ def release(
     found: list[QueueLockStatus] = []
 
     async def find() -> None:
-        async with Admin(namesrv) as admin:
+        async with Admin(namesrv, **given()) as admin:
             locks, _ = await queue_locks(admin, group=group, topic=topic)
         found.extend(each for each in locks if each.queue.queue_id == queue_id)
 
     async def take_away() -> None:
-        async with Admin(namesrv) as admin:
+        async with Admin(namesrv, **given()) as admin:
             await release_lock(admin, lock)
 
     run_async(find())

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.connection import given
 from pocketmq.cli.output import print_json, print_note, print_table
 from pocketmq.cli.run import run_async
 
@@ -81,7 +82,7 @@ async def _measure(namesrv: str, count: int, sizes: list[int], in_flight: int, b
         print_note(f"{row.case}, {row.size_bytes} B: {row.rate:,.0f}/s")
 
     try:
-        async with Producer(group="pocketmq-bench", namesrv=namesrv, send_msg_timeout_ms=30_000) as producer:
+        async with Producer(group="pocketmq-bench", namesrv=namesrv, send_msg_timeout_ms=30_000, **given()) as producer:
             for size_bytes in sizes:
                 topic = fresh_topic(size_bytes)
                 one = bench_cases.produce_one_by_one
@@ -95,11 +96,11 @@ async def _measure(namesrv: str, count: int, sizes: list[int], in_flight: int, b
                     producer, topic, size_bytes=size_bytes, batch=batch, count=count
                 )
                 done(produced)
-                consumer = PullConsumer(group=f"pocketmq-bench-{time.time_ns()}", namesrv=namesrv)
+                consumer = PullConsumer(group=f"pocketmq-bench-{time.time_ns()}", namesrv=namesrv, **given())
                 async with consumer:
                     done(await bench_cases.consume_messages(consumer, topic, size_bytes=size_bytes))
                 if _has_arrow():
-                    arrow = PullConsumer(group=f"pocketmq-bench-{time.time_ns()}", namesrv=namesrv)
+                    arrow = PullConsumer(group=f"pocketmq-bench-{time.time_ns()}", namesrv=namesrv, **given())
                     async with arrow:
                         case = bench_cases.consume_arrow
                         done(await case(arrow, topic, size_bytes=size_bytes, expected=produced.count))
@@ -107,7 +108,7 @@ async def _measure(namesrv: str, count: int, sizes: list[int], in_flight: int, b
                     case_arrow = bench_cases.produce_arrow
                     done(await case_arrow(producer, topic, size_bytes=size_bytes, batch=batch, count=count))
     finally:
-        async with Admin(namesrv=namesrv) as admin:
+        async with Admin(namesrv=namesrv, **given()) as admin:
             for topic in topics:
                 await admin.delete_topic(topic)
     return rows

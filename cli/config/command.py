@@ -1,4 +1,4 @@
-"""``pocketmq config show | template``: every setting, its value, where the value comes from, and its meaning.
+"""``pocketmq config show | template | convert``: every setting, its value, where the value comes from, and its meaning.
 
 Lives here: options and output.
 """
@@ -15,11 +15,12 @@ from pocketmq.cli import options
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import print_json, printable
 from pocketmq.cli.run import build_group
+from pocketmq.common.settings import HIDDEN
 
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    return build_group("Settings: their values, origins and meanings.", show=show, template=template)
+    return build_group("Settings: their values, origins and meanings.", show=show, template=template, convert=convert)
 
 
 def show(
@@ -41,6 +42,8 @@ def show(
     from pocketmq.cli.daemon.daemon import DEFAULT_ORIGIN, SECTIONS, load_settings
 
     in_force = load_settings({}, config, settings or [], os.environ, profile)
+    for note in in_force.notes:
+        print(f"warning: {printable(note)}", file=sys.stderr)
     rows = []
     for doc in docs_of_daemons():
         value = getattr(in_force.get(SECTIONS[doc.section]), doc.key)
@@ -67,6 +70,33 @@ def template(
     sys.stdout.write(text_of(command))
 
 
+def convert(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="RocketMQ's broker.conf or namesrv.conf.")],
+    command: Annotated[
+        str | None,
+        typer.Option("--as", metavar="COMMAND", help="broker or namesrv.  [default: as the file's name says]"),
+    ] = None,
+) -> None:
+    """Print RocketMQ's broker.conf as a settings file: pocketmq config convert broker.conf > broker.toml.
+
+    A daemon reads broker.conf itself (-c broker.conf). Keys without effect become comments that say why.
+    """
+    from pocketmq.cli.config.template import converted
+    from pocketmq.cli.daemon.daemon import SECTIONS, read_settings_file
+    from pocketmq.cli.daemon.rocketmq_conf import SECTIONS_OF, kind_of, translate
+    from pocketmq.common.java_properties import looks_like_properties
+    from pocketmq.common.settings import SettingsReader
+
+    if command is not None and command not in SECTIONS_OF:
+        raise CommandFailed(f"no file is one of {command!r}", hint=f"choose one of {', '.join(SECTIONS_OF)}")
+    text = read_settings_file(file)
+    if not looks_like_properties(text):
+        raise CommandFailed(f"{printable(file)} has none of RocketMQ's settings", hint="they look like brokerName=a")
+    translation = translate(text, file, command or kind_of(file))
+    in_force = SettingsReader(SECTIONS).merge(translation.layer)
+    sys.stdout.write(printable(converted(in_force, translation.layer, translation.notes), keep="\n"))
+
+
 def _is_named(name: str, wanted: list[str] | None) -> bool:
     section = name.partition(".")[0]
     return not wanted or any(
@@ -74,7 +104,7 @@ def _is_named(name: str, wanted: list[str] | None) -> bool:
     )
 
 
-_SECTION_NAMES = frozenset({"broker", "store", "remoting", "namesrv", "log", "metrics", "fault"})
+_SECTION_NAMES = frozenset({"broker", "store", "remoting", "namesrv", "auth", "log", "metrics", "fault"})
 
 
 def _unknown(names: list[str], known: list[str]) -> CommandFailed:
@@ -88,7 +118,7 @@ def _unknown(names: list[str], known: list[str]) -> CommandFailed:
 def _as_object(doc: Any, value: object, origin: str) -> dict[str, object]:
     return {
         "name": doc.name,
-        "value": value,
+        "value": HIDDEN if doc.is_secret and value else value,
         "default": doc.default,
         "origin": origin,
         "takes": doc.takes,

@@ -6,6 +6,7 @@ Lives here: ``SettingDoc`` and ``setting_docs``, from which ``pocketmq config``,
 
 import ast
 import inspect
+import json
 import re
 import textwrap
 import typing
@@ -15,7 +16,7 @@ from typing import Any, Self
 
 import msgspec
 
-from pocketmq.common.settings import expected_text
+from pocketmq.common.settings import HIDDEN, expected_text, is_secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class SettingDoc:
     default: Any
     takes: str
     text: str
+    is_secret: bool = False
+    """Whether its value is never shown."""
 
     @property
     def name(self) -> str:
@@ -45,7 +48,9 @@ class SettingDoc:
         return f"{self.key} = {self.toml(self.default)}"
 
     def toml(self, value: object) -> str:
-        """Return a value of this setting as TOML has it; a port without underscores."""
+        """Return a value of this setting as TOML has it; a port without underscores, a secret hidden."""
+        if self.is_secret and value:
+            return toml_value(HIDDEN)
         return str(value) if self.key.endswith("_port") else toml_value(value)
 
 
@@ -74,7 +79,7 @@ def _docs_of(section: str, struct: type[msgspec.Struct]) -> Iterator[SettingDoc]
         text = ""
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
             text = " ".join(str(following.value.value).split()).replace("``", "`")
-        yield SettingDoc(section, field.name, group, field.default, _takes(field.type), text)
+        yield SettingDoc(section, field.name, group, field.default, _takes(field.type), text, is_secret(field.type))
 
 
 def _takes(kind: Any) -> str:
@@ -88,9 +93,11 @@ def toml_value(value: object) -> str:
 
     >>> toml_value(1_073_741_824), toml_value(True), toml_value("a"), toml_value(0.5)
     ('1_073_741_824', 'true', '"a"', '0.5')
+
+    A text of TOML has JSON's escapes.
     """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
         return f"{value:_}" if abs(value) >= 10_000 else str(value)
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

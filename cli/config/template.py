@@ -1,20 +1,22 @@
 """Texts made from the settings: a settings file with every setting, and the tables of docs/settings.md.
 
-Lives here: ``template``, whose texts are the files in ``conf/``; ``settings_table``. ``make docs-tables`` writes both.
+Lives here: ``template``, whose texts are the files in ``conf/``; ``settings_table``; ``make docs-tables`` writes both.
+``converted`` writes a RocketMQ file as one of ours.
 """
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pocketmq.cli.config.setting_docs import SettingDoc, setting_docs
 from pocketmq.cli.daemon.daemon import DAEMON_DEFAULTS, SECTIONS
+from pocketmq.common.settings import Layer, Settings
 
-_BROKER_SECTIONS: Final = ("broker", "store", "remoting", "log", "metrics")
+_BROKER_SECTIONS: Final = ("broker", "store", "remoting", "tls", "auth", "log", "metrics")
 COMMANDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "standalone": ("Name server and broker in one process", ("namesrv", *_BROKER_SECTIONS)),
     "broker": ("A broker", _BROKER_SECTIONS),
-    "namesrv": ("A name server", ("namesrv", "remoting", "log")),
+    "namesrv": ("A name server", ("namesrv", "remoting", "tls", "auth", "log")),
 }
 """Command → its title, the sections that it reads, but for ``fault``, which is for tests."""
 LINE_CHARS: Final = 120
@@ -41,6 +43,19 @@ def template(command: str) -> str:
 # says otherwise.
 """
     return head + "".join(f"{line}\n" for section in sections for line in _section(section))
+
+
+def converted(settings: Settings, layer: Layer, notes: Sequence[str]) -> str:
+    """Return what a RocketMQ file gives as a settings file: each value with its line there, each key without effect as
+    a comment."""
+    lines = [f"# {note}" for note in notes]
+    for section in SECTIONS:
+        docs = [doc for doc in docs_of_daemons() if doc.section == section and (section, doc.key) in layer]
+        lines += ["", f"[{section}]"] if docs else []
+        for doc in docs:
+            value = getattr(settings.get(SECTIONS[section]), doc.key)
+            lines.append(f"{doc.key} = {doc.toml(value)}  # {layer[section, doc.key].origin}")
+    return "\n".join(lines).lstrip("\n") + "\n"
 
 
 def _section(section: str) -> Iterator[str]:

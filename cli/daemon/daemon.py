@@ -16,9 +16,11 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics.metrics_server import DEFAULT_PORT, MetricsConfig
+from pocketmq.cli.daemon.access import access_of, check_access, warning_of_file
 from pocketmq.cli.daemon.descriptors import room_for_files
 from pocketmq.cli.daemon.disk_room import kept_line, room_for_store, space_of, store_root
 from pocketmq.cli.daemon.profiles import profile_settings
@@ -26,11 +28,13 @@ from pocketmq.cli.daemon.recovery_progress import RecoveryProgress
 from pocketmq.cli.exit_codes import CannotStart, ExitCode
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.common.java_properties import looks_like_properties
 from pocketmq.common.logs import LogConfig, Logs
 from pocketmq.common.settings import FILE_BYTES_MAX, NOT_SET, Settings, SettingsReader
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.loop import new_event_loop
+from pocketmq.remoting.security.tls_config import ENFORCING, TlsConfig
 from pocketmq.remoting.server import ServerConfig
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.disk.disk_limits import DiskLimits
@@ -53,7 +57,9 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "broker": BrokerConfig,
     "store": StoreConfig,
     "remoting": ServerConfig,
+    "tls": TlsConfig,
     "namesrv": NamesrvConfig,
+    "auth": AuthConfig,
     "log": LogConfig,
     "metrics": MetricsConfig,
     "fault": FaultConfig,
@@ -75,34 +81,55 @@ def load_settings(
     flags: Sequence[str],
     environment: Mapping[str, str],
     profile: str | None = None,
+    kind: str | None = None,
 ) -> Settings:
     """Merge defaults, profile, file, environment, options and ``--set`` flags; raise ``ConfigError``, which names the
     bad value.
 
-    ``options``: option name → its settings; None: the option was not given.
+    ``options``: option name → its settings; None: the option was not given. ``kind``: whose settings a RocketMQ file
+    has (``rocketmq_conf``); None: its name says so.
     """
+    notes: list[str] = []
+    missing: Mapping[tuple[str, str], str] = {}
     reader = SettingsReader(SECTIONS)
     layers = [reader.from_values(DAEMON_DEFAULTS, DEFAULT_ORIGIN)]
     if profile is not None:
         layers.append(reader.from_values(profile_settings(profile), f"--profile {profile}"))
     if config_file is not None:
-        layers.append(reader.from_file(read_settings_file(config_file), config_file))
+        text = read_settings_file(config_file)
+        if looks_like_properties(text):
+            from pocketmq.cli.daemon.rocketmq_conf import MISSING, kind_of, translate
+
+            kind = kind or kind_of(config_file)
+            translation = translate(text, config_file, kind)
+            layers.append(translation.layer)
+            notes, missing = translation.notes, MISSING[kind]
+        else:
+            layers.append(reader.from_file(text, config_file))
     layers.append(reader.from_environment(environment))
     for option, values in options.items():
         layers.append(reader.from_values({name: value for name, value in values.items() if value is not None}, option))
     layers.append(reader.from_flags(flags))
-    return reader.merge(*layers)
+    settings = reader.merge(*layers)
+    unset = [text for place, text in missing.items() if settings.origin(*place) in (NOT_SET, DEFAULT_ORIGIN)]
+    return settings.with_notes([*notes, *(f"{config_file}: {text}" for text in unset)])
 
 
 def read_settings_file(path: str) -> str:
-    """Return the text of a settings file, or raise ``ConfigError``."""
+    """Return the text of a settings file, or raise ``ConfigError``. A RocketMQ file with comments in another encoding
+    than UTF-8 is read as Java reads it, as Latin-1."""
+    content = b""
     try:
         with Path(path).open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
-        return content.decode()
+        if len(content) > FILE_BYTES_MAX:
+            raise ConfigError(f"{path} is not read", why=f"above {FILE_BYTES_MAX} bytes", hint="settings are small")
+        return content.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError("the settings file cannot be read", why=f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
+        if looks_like_properties(latin := content.decode("latin-1")):
+            return latin
         raise ConfigError("the settings file cannot be read", why=f"{path} is not UTF-8: {error.reason}") from error
 
 
@@ -114,11 +141,15 @@ def run_daemon(
     profile: str | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly. Raises ``ConfigError`` or ``CannotStart`` before serving."""
-    settings = load_settings(options, config_file, flags, os.environ, profile)
+    kind = None if shape.namesrv and shape.broker else "broker" if shape.broker else "namesrv"
+    settings = load_settings(options, config_file, flags, os.environ, profile, kind)
+    check_access(settings, namesrv=shape.namesrv, broker=shape.broker)
+    if warning := warning_of_file(settings, config_file):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     if shape.broker:
         settings = look_at_disk(settings, OsFileSystem())
-    for renamed in settings.renamed:
-        print(f"warning: {renamed}", file=sys.stderr, flush=True)
+    for warning in (*settings.renamed, *settings.notes):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     logs = Logs(settings.get(LogConfig))
     try:
@@ -185,18 +216,31 @@ async def _started(
         settings.get(ServerConfig), int(shape.namesrv) + int(shape.broker), logs.logger("remoting")
     )
     broker_config = settings.get(BrokerConfig)
+    auth_config = access_of(settings.get(AuthConfig), alone=shape.namesrv and shape.broker)
+    tls_config = settings.get(TlsConfig)
+    if shape.namesrv and shape.broker and tls_config.server_mode == ENFORCING and not tls_config.enable:
+        raise ConfigError(
+            "bad setting",
+            why="tls.server_mode=enforcing without tls.enable: the broker could not register at its own name server",
+            hint="set tls.enable=true and tls.client_trust_cert_path",
+        )
     ready = "ready"
     async with contextlib.AsyncExitStack() as stack:
         if shape.namesrv:
             namesrv = NamesrvApp(
-                _namesrv_config(settings), server_config=server_config, log=logs.logger("namesrv"), clock=clock
+                _namesrv_config(settings),
+                server_config=server_config,
+                log=logs.logger("namesrv"),
+                clock=clock,
+                auth_config=auth_config,
+                tls_config=tls_config,
             )
             with _start_errors():
                 await namesrv.start()
             stack.push_async_callback(namesrv.stop)
             ready += f" namesrv={namesrv.address}"
             broker_config = msgspec.structs.replace(
-                broker_config, namesrv_addr=";".join([namesrv.address, *broker_config.name_servers()])
+                broker_config, namesrv_addr=";".join(dict.fromkeys([namesrv.address, *broker_config.name_servers()]))
             )
         if shape.broker:
             progress = RecoveryProgress(sys.stderr, clock)
@@ -211,7 +255,10 @@ async def _started(
                 metrics_config=settings.get(MetricsConfig),
                 recovery_progress=progress,
                 on_failed=on_failed,
+                auth_config=auth_config,
+                auth=namesrv.auth if shape.namesrv else None,
                 metrics_required=settings.origin("metrics", "listen_port") != DEFAULT_ORIGIN,
+                tls_config=tls_config,
             )
             with _start_errors():
                 await broker.start()

@@ -17,6 +17,7 @@ def standalone(
     namesrv_port: options.NamesrvPort = None,
     broker_port: options.BrokerPort = None,
     host: options.Host = None,
+    is_open: options.Open = False,
     profile: options.Profile = None,
     config: options.Config = None,
     settings: options.Set = None,
@@ -28,6 +29,7 @@ def standalone(
     Prints one line when both serve: "ready namesrv=HOST:PORT broker=HOST:PORT".
     """
     values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--broker-port": broker_port, "--host": host}
+    values["--open"] = is_open or None
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("standalone", values, config, settings, profile)
 
@@ -44,6 +46,7 @@ def namesrv(
         ),
     ] = None,
     host: options.Host = None,
+    is_open: options.Open = False,
     config: options.Config = None,
     settings: options.Set = None,
     log_format: options.LogFormat = None,
@@ -51,6 +54,7 @@ def namesrv(
 ) -> None:
     """Run a name server. Prints "ready namesrv=HOST:PORT" when it serves."""
     values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--host": host}
+    values["--open"] = is_open or None
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("namesrv", values, config, settings)
 
@@ -65,6 +69,7 @@ def broker(
     data_dir: options.DataDir = None,
     broker_port: options.BrokerPort = None,
     host: options.Host = None,
+    is_open: options.Open = False,
     accept_loss: Annotated[
         bool,
         typer.Option(
@@ -83,6 +88,7 @@ def broker(
         "--data-dir": data_dir,
         "--broker-port": broker_port,
         "--host": host,
+        "--open": is_open or None,
     }
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("broker", {**values, "--accept-loss": accept_loss or None}, config, settings, profile)

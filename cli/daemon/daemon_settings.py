@@ -7,6 +7,7 @@ Lives here: one table for both parsers of these commands: typer's (``daemon_comm
 from collections.abc import Mapping
 from typing import Final
 
+_OPEN: Final = {"--open": ("auth.open",)}
 _LOG: Final = {"--log-format": ("log.format",), "--log-level": ("log.level",)}
 _DATA_DIR: Final = {"--data-dir": ("store.store_path_root_dir",)}
 _STORE: Final = {**_DATA_DIR, "--broker-port": ("broker.listen_port",)}
@@ -17,13 +18,15 @@ SETTINGS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_STORE,
         **_NAMESRV,
         "--host": ("namesrv.bind_address", "broker.bind_address"),
+        **_OPEN,
         **_LOG,
     },
-    "namesrv": {**_DATA_DIR, **_NAMESRV, "--host": ("namesrv.bind_address",), **_LOG},
+    "namesrv": {**_DATA_DIR, **_NAMESRV, "--host": ("namesrv.bind_address",), **_OPEN, **_LOG},
     "broker": {
         "--namesrv": ("broker.namesrv_addr",),
         **_STORE,
         "--host": ("broker.bind_address",),
+        **_OPEN,
         "--accept-loss": ("store.accept_loss",),
         **_LOG,
     },

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pocketmq.cli.connection import given
 from pocketmq.cli.daemon.children import ChildProcess
 from pocketmq.cli.daemon.labelled_log import LabelledLog
 from pocketmq.cli.daemon.masters_plan import NAMESRV, MastersPlan
@@ -104,7 +105,7 @@ async def _registered(namesrv: str, masters: int) -> bool:
     from pocketmq.client.admin.admin import Admin
 
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(REGISTER_S_MAX), Admin(namesrv) as admin:
+        async with asyncio.timeout(REGISTER_S_MAX), Admin(namesrv, **given()) as admin:
             while True:
                 with contextlib.suppress(PocketMQError):
                     if len(await admin.masters()) >= masters:

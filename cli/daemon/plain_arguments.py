@@ -17,7 +17,7 @@ from pocketmq.cli.exit_codes import ExitCode
 
 PORT_OPTIONS: Final = ("--namesrv-port", "--broker-port")
 PORT_MAX: Final = 65_535
-FLAGS: Final = ("--accept-loss",)
+FLAGS: Final = ("--accept-loss", "--open")
 CONFIG: Final = "--config"
 PROFILE: Final = "--profile"
 SET: Final = "--set"

@@ -11,6 +11,7 @@ from pocketmq.cli.doctor.finding import Area, AreaLine, Finding, Light, Severity
 from pocketmq.cli.doctor.rules.disk_space import disk_ratios
 from pocketmq.cli.doctor.rules.locks import lock_line
 from pocketmq.cli.doctor.rules.replication import replication_line
+from pocketmq.cli.doctor.rules.rocketmq import groups_line, slaves_line
 from pocketmq.cli.doctor.rules.send import page_cache_timeout_ms
 from pocketmq.cli.doctor.rules.slow_stage import held_ms
 from pocketmq.cli.doctor.rules.store import behind_bytes, flush_mode, free_buffers
@@ -153,6 +154,8 @@ def _reads(metrics: BrokerMetrics) -> Iterator[str]:
     if reads is not None:
         yield f"reads p99 {us_text(reads.p99_us)}"
     rate, holds = metrics.rate("getTransferedTps"), metrics.number("pullHolds")
+    if rate is None:
+        rate = metrics.rate("getTransferredTps")  # RocketMQ 5.3
     if rate is not None:
         yield f"{rate_text(rate)} messages read"
     if holds is not None:
@@ -160,11 +163,17 @@ def _reads(metrics: BrokerMetrics) -> Iterator[str]:
     dispatch = metrics.size_bytes("dispatchBehindBytes")
     if dispatch is not None:
         yield f"dispatch {bytes_text(dispatch)} behind"
+    yield from groups_line(metrics)
 
 
 def _disk(metrics: BrokerMetrics) -> Iterator[str]:
     for name, ratio in disk_ratios(metrics).items():
         yield f"{name}: {percent_text(ratio)} used"
+
+
+def _replication(metrics: BrokerMetrics) -> Iterator[str]:
+    yield from replication_line(metrics)
+    yield from slaves_line(metrics)
 
 
 _AREAS: Final[dict[Area, Callable[[BrokerMetrics], Iterator[str]]]] = {
@@ -174,7 +183,7 @@ _AREAS: Final[dict[Area, Callable[[BrokerMetrics], Iterator[str]]]] = {
     Area.PAGE_CACHE: _page_cache,
     Area.POOL: _pool,
     Area.FLUSH: _flush,
-    Area.REPLICATION: replication_line,
+    Area.REPLICATION: _replication,
     Area.READS: _reads,
     Area.LOCKS: lock_line,
     Area.DISK: _disk,

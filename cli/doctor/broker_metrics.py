@@ -10,13 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.doctor.finding import Advice
+from pocketmq.cli.doctor.rocketmq import RocketMQState
 from pocketmq.cli.doctor.words import clean, seconds_text
-from pocketmq.common.settings import snake_case
+from pocketmq.common.settings import rocketmq_name
+from pocketmq.common.spelling import snake_case
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.protocol.lock import LockTableBody
-from pocketmq.remoting.string_map import camel_case
 from pocketmq.remoting.telemetry import (
     PairTelemetry,
     PoolTelemetry,
@@ -41,8 +44,10 @@ WAIT_LIMITS: Final = {
 OWN_SETTINGS: Final = frozenset(("send_drain_max", "pull_holds_max", "send_queue_size_bytes_max"))
 """Settings that RocketMQ does not have."""
 SETTINGS_LENGTH_MAX: Final = 1 << 20
-SECTIONS: Final = {"broker": BrokerConfig, "store": StoreConfig}
+SECTIONS: Final[Mapping[str, type[msgspec.Struct]]] = {"broker": BrokerConfig, "store": StoreConfig}
 """Sections of the broker's file whose settings the doctor advises."""
+OUR_NAMES: Final = {rocketmq_name(kind, name): name for kind in SECTIONS.values() for name in kind.__struct_fields__}
+"""RocketMQ's spelling of a setting → its name."""
 
 _SIZE = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(?:([KMGTPE])i?)?B?\s*", re.ASCII)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
@@ -63,22 +68,25 @@ class Snapshot:
     telemetry_unreadable: bool = False
     ha: HaStatusBody | None = None
     locks: LockTableBody | None = None
+    rocketmq: RocketMQState | None = None
+    """Of a real RocketMQ only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Another broker of the same name. ``ha`` None: not read, as ``error`` says."""
+    """Another broker of the same name. ``ha`` None: not read, as ``error`` says. ``end_offset``: of its log, bytes."""
 
     address: str
     ha: HaStatusBody | None = None
     error: str = ""
+    end_offset: int | None = None
 
 
 class BrokerSettings:
     """A broker's settings, by our names; RocketMQ's own spelling finds them too."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = {snake_case(name): clean(value) for name, value in values.items()}
+        self._values = {OUR_NAMES.get(name) or snake_case(name): clean(value) for name, value in values.items()}
 
     @classmethod
     def parse(cls, text: str) -> "BrokerSettings":
@@ -95,7 +103,7 @@ class BrokerSettings:
 
     def number(self, name: str) -> int | None:
         """Return a whole number."""
-        return _whole(self._values.get(name))
+        return whole(self._values.get(name))
 
     def flag(self, name: str) -> bool | None:
         """Return true or false."""
@@ -174,7 +182,7 @@ class BrokerMetrics:
 
     def number(self, name: str) -> int | None:
         """Return a whole number of the runtime table."""
-        return _whole(self.runtime(name))
+        return whole(self.runtime(name))
 
     def size_bytes(self, name: str) -> int | None:
         """Return a size, which RocketMQ writes as ``1.5 MiB`` and this broker as bytes."""
@@ -201,7 +209,7 @@ class BrokerMetrics:
         """Return the growth of a counter of the runtime table since the previous snapshot."""
         if self.since_s is None or self.previous is None:
             return None
-        now, before = self.number(name), _whole(self.previous.runtime.get(name))
+        now, before = self.number(name), whole(self.previous.runtime.get(name))
         return None if now is None or before is None else max(0, now - before)
 
     # ---- telemetry -----------------------------------------------------------------------------------------------
@@ -254,7 +262,8 @@ class BrokerMetrics:
     def name_of(self, setting: str) -> str:
         """Return the name under which this broker's operator finds a setting."""
         if not self.snapshot.pocketmq:
-            return setting if setting in OWN_SETTINGS else camel_case(setting).replace("BusyTimeout", "BusyTimeOut")
+            kinds = [kind for kind in SECTIONS.values() if setting in kind.__struct_fields__]
+            return rocketmq_name(kinds[0], setting) if kinds and setting not in OWN_SETTINGS else setting
         sections = [name for name, config in SECTIONS.items() if setting in config.__struct_fields__]
         return f"{sections[0]}.{setting}" if sections else setting
 
@@ -264,7 +273,7 @@ class BrokerMetrics:
         return (Advice(self.name_of(setting), NOT_KNOWN if present is None else present, suggested, cost),)
 
 
-def _whole(text: str | None) -> int | None:
+def whole(text: str | None) -> int | None:
     """Read a whole number of at most 19 digits."""
     if text is None or not re.fullmatch(r"\s*-?\d{1,19}\s*", text, re.ASCII):
         return None

@@ -16,6 +16,7 @@ from pocketmq.cli.doctor.rules.reads import read_rules
 from pocketmq.cli.doctor.rules.refusals import refusal_rules
 from pocketmq.cli.doctor.rules.replication import replication_rules
 from pocketmq.cli.doctor.rules.requests import request_rules
+from pocketmq.cli.doctor.rules.rocketmq import not_known, rocketmq_rules
 from pocketmq.cli.doctor.rules.send import send_rules
 from pocketmq.cli.doctor.rules.settings import setting_rules
 from pocketmq.cli.doctor.rules.stall import stall_rules
@@ -31,6 +32,7 @@ RULES: Final[tuple[Callable[[BrokerMetrics], Iterator[Finding]], ...]] = (
     read_rules,
     lock_rules,
     replication_rules,
+    rocketmq_rules,
     setting_rules,
 )
 _ORDER: Final = {area: place for place, area in enumerate(Area)}
@@ -89,8 +91,10 @@ def _version(metrics: BrokerMetrics) -> str:
 
 def _missing(metrics: BrokerMetrics) -> Iterator[str]:
     """Yield the data that this broker does not send, once, instead of a guess."""
-    if metrics.telemetry is None:
-        which = "this PocketMQ has no telemetry" if metrics.snapshot.pocketmq else "RocketMQ has no telemetry"
+    if metrics.telemetry is None and not metrics.snapshot.pocketmq:
+        yield not_known(metrics)
+    elif metrics.telemetry is None:
+        which = "this PocketMQ has no telemetry"
         if metrics.snapshot.telemetry_unreadable:
             which = "the broker's telemetry cannot be decoded (another version?)"
         yield f"no data on stage times and on refusals by cause: {which}"

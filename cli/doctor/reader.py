@@ -1,7 +1,8 @@
 """Reads a broker's own data, also from one that refuses sends at this moment.
 
 Lives here: ``BrokerReader``: the list of brokers, and of one the runtime table (code 28) with its telemetry, settings
-(26), replication and queue locks, all asked for at once. Flow control of sends does not affect these codes.
+(26), replication and queue locks, of a RocketMQ replication (907) and lag (317), all asked for at once. Flow control
+of sends does not affect these codes.
 """
 
 import asyncio
@@ -10,7 +11,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
+from pocketmq.cli.connection import given
 from pocketmq.cli.doctor.broker_metrics import BrokerSettings, Snapshot
+from pocketmq.cli.doctor.rocketmq import RocketMQState, decode_state
 from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.errors import UNAVAILABLE_CODES, NoNameServer
 from pocketmq.client.log import StandardLog
@@ -19,12 +22,14 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.channel import ChannelConfig, ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import ConnectFailed, RequestTimeout
+from pocketmq.remoting.errors import AuthenticationFailed, ConnectFailed, RequestTimeout
 from pocketmq.remoting.protocol.body import Body, KVTable, decode_body
+from pocketmq.remoting.protocol.group import GetBrokerConsumeStatsRequestHeader
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.protocol.lock import LockListRequestHeader, LockTableBody
 from pocketmq.remoting.protocol.namesrv import ClusterInfo
 from pocketmq.remoting.protocol.spec import Header
+from pocketmq.remoting.security.client_security import client_security
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, TelemetrySnapshot, decode_telemetry
 
 _T = TypeVar("_T", bound=Body)
@@ -70,7 +75,9 @@ class BrokerReader:
         self._pool: ChannelPool
 
     async def __aenter__(self) -> Self:
-        self._pool = ChannelPool(clock=self._clock, log=StandardLog(), config=self._config)
+        self._pool = ChannelPool(
+            clock=self._clock, log=StandardLog(), config=self._config, security=client_security(**given())
+        )
         return self
 
     async def __aexit__(
@@ -119,7 +126,9 @@ class BrokerReader:
         """Read one target; an error becomes part of the reading."""
         try:
             channel = await self._pool.get(target.address)
-            rest = asyncio.gather(self._settings(channel), self._ha(channel), self._locks(channel))
+            rest = asyncio.gather(
+                self._settings(channel), self._ha(channel), self._locks(channel), self._rocketmq(channel)
+            )
             try:
                 runtime = await self._runtime(channel)
             except PocketMQError:
@@ -128,20 +137,22 @@ class BrokerReader:
         except PocketMQError as error:
             return Reading(target, self._clock.now_ms(), error=error)
         at_ms = self._clock.now_ms()
-        settings, ha, locks = await rest
+        settings, ha, locks, rocketmq = await rest
         name = target.name or settings.text("broker_name") or target.address
         has_telemetry = TELEMETRY_KEY in runtime
         telemetry = _telemetry(runtime)
+        pocketmq = channel.announcement is not None or has_telemetry
         snapshot = Snapshot(
             broker=name,
             address=target.address,
             at_ms=at_ms,
             runtime=runtime,
             telemetry=telemetry,
-            pocketmq=channel.announcement is not None or has_telemetry,
+            pocketmq=pocketmq,
             telemetry_unreadable=has_telemetry and telemetry is None,
             ha=ha,
             locks=locks,
+            rocketmq=None if pocketmq else rocketmq,
         )
         return Reading(target, at_ms, snapshot, settings)
 
@@ -180,6 +191,17 @@ class BrokerReader:
             return None
         return _decoded(await self._body(channel, RequestCode.LOCK_LIST, LockListRequestHeader()), LockTableBody)
 
+    async def _rocketmq(self, channel: ClientChannel) -> RocketMQState | None:
+        """Return what a RocketMQ says beside its runtime table; None from PocketMQ."""
+        if channel.announcement is not None:
+            return None
+        header = GetBrokerConsumeStatsRequestHeader(is_order=False)
+        ha, stats = await asyncio.gather(
+            self._body(channel, RequestCode.GET_BROKER_HA_STATUS),
+            self._body(channel, RequestCode.GET_BROKER_CONSUME_STATS, header),
+        )
+        return decode_state(ha, stats)
+
     async def _body(self, channel: ClientChannel, code: int, header: Header | None = None) -> bytes | None:
         """Return the body of an answer, None without one: the doctor says less then."""
         try:
@@ -208,7 +230,7 @@ def _telemetry(runtime: dict[str, str]) -> TelemetrySnapshot | None:
 
 def what_to_check(error: PocketMQError) -> tuple[str, ...]:
     """Return what an operator should check when a broker could not be read."""
-    if isinstance(error, NotAnswered):
+    if isinstance(error, NotAnswered | AuthenticationFailed) or "TLS" in error.hint:
         return (error.hint,)
     why = error.why.lower()
     if "no valid frame" in why:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Peer, Snapshot
+from pocketmq.cli.doctor.broker_metrics import BrokerMetrics, BrokerSettings, Peer, Snapshot, whole
 from pocketmq.cli.doctor.diagnosis import examine
 from pocketmq.cli.doctor.finding import Area, Diagnosis, error
 from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target, what_to_check
@@ -55,32 +55,42 @@ class Session:
 
     async def check(self) -> list[Round]:
         """Read all brokers and return a round for each, in the order of the targets."""
-        readings = await self._reader.read_all(self._targets)
+        readings, others = await self._look(self._targets)
         if not self._diagnoses and any(_has_totals_only(reading) for reading in readings):
             for reading in readings:
                 if reading.snapshot is not None:
                     self._snapshots[reading.target.address] = reading.snapshot
             await asyncio.sleep(self._second_check_s)
-            readings = await self._reader.read_all(self._targets)
-        others = await self._others(readings)
+            again = [each for each in self._targets if each.address in self._snapshots]
+            second, others = await self._look(again)
+            latest = {each.target.address: each for each in second}
+            readings = [latest.get(each.target.address, each) for each in readings]  # a dead one costs its time once
         return [self._round(reading, _peers(reading, [*readings, *others])) for reading in readings]
 
-    async def _others(self, readings: Sequence[Reading]) -> list[Reading]:
-        """Read brokers of the same names that are no targets: a pair is explained by both of its ends."""
-        wanted: dict[str, set[str]] = {}
-        for reading in readings:
-            ha, settings = reading.snapshot and reading.snapshot.ha, reading.settings
-            if ha and settings and (ha.role == SLAVE or ha.total_replicas > 1 or ha.slaves or ha.followers):
-                wanted.setdefault(settings.text("namesrv_addr") or "", set()).add(ha.broker_name)
-        known = {reading.target.address for reading in readings}
-        if not self._asks_others:
+    async def _look(self, targets: Sequence[Target]) -> tuple[list[Reading], list[Reading]]:
+        """Read the targets, and the others of their names: of each target as soon as it has answered, so that a look
+        takes no longer with a silent target and a silent other than with one of them.
+        """
+        seen = {target.address for target in self._targets}
+
+        async def with_others(target: Target) -> tuple[Reading, list[Reading]]:
+            reading = await self._reader.read(target)
+            unseen = [each for each in await self._other_targets(reading) if each.address not in seen]
+            unseen = unseen[: max(0, len(self._targets) + OTHERS_MAX - len(seen))]
+            seen.update(each.address for each in unseen)
+            return reading, await self._reader.read_all(unseen)
+
+        found = await asyncio.gather(*map(with_others, targets))
+        return [reading for reading, _ in found], [each for _, others in found for each in others]
+
+    async def _other_targets(self, reading: Reading) -> list[Target]:
+        """Return the brokers of the name of one: a pair is explained by both of its ends."""
+        ha, settings = reading.snapshot and reading.snapshot.ha, reading.settings
+        if not (self._asks_others and ha and settings):
             return []
-        found: dict[str, Target] = {}
-        for namesrv, names in wanted.items():
-            for target in await self._reader.members(namesrv, names):
-                if target.address not in known:
-                    found[target.address] = target
-        return await self._reader.read_all(list(found.values())[:OTHERS_MAX]) if found else []
+        if ha.role != SLAVE and ha.total_replicas <= 1 and not ha.slaves and not ha.followers:
+            return []
+        return await self._reader.members(settings.text("namesrv_addr") or "", {ha.broker_name})
 
     def _round(self, reading: Reading, peers: Sequence[Peer]) -> Round:
         address = reading.target.address
@@ -113,6 +123,7 @@ def _peers(reading: Reading, readings: Sequence[Reading]) -> list[Peer]:
             address=each.target.address,
             ha=each.snapshot.ha if each.snapshot is not None else None,
             error=_error_text(each) if each.error is not None else "it says nothing about its replication",
+            end_offset=None if each.snapshot is None else whole(each.snapshot.runtime.get("commitLogMaxOffset")),
         )
         for each in readings
         if name and each.target.address != reading.target.address and _name(each) == name

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import complete, options
+from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import ProgressBar, print_note, print_progress
 from pocketmq.cli.queue_choice import choose_queues
@@ -111,7 +112,7 @@ def consume(
     async def body() -> None:
         from pocketmq.client import PullConsumer
 
-        async with PullConsumer(group=group or NO_GROUP, namesrv=namesrv) as consumer:
+        async with PullConsumer(group=group or NO_GROUP, namesrv=namesrv, **given()) as consumer:
             reading = Reading(topic, position, offset, queue_ids or [], broker, tags, sql)
             writing = Writing(consumer, render, commit=group is not None)
             begin = time.monotonic()

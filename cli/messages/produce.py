@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from pocketmq.cli import complete, options
+from pocketmq.cli.connection import given
 from pocketmq.cli.output import ProgressBar, print_json, print_note
 from pocketmq.cli.run import run_async
 from pocketmq.common.errors import ConfigError
@@ -135,7 +136,9 @@ def produce(
     async def body() -> None:
         from pocketmq.client import Producer
 
-        async with Producer(group="pocketmq-cli", namesrv=namesrv, send_msg_timeout_ms=timeout_ms) as producer:
+        async with Producer(
+            group="pocketmq-cli", namesrv=namesrv, send_msg_timeout_ms=timeout_ms, **given()
+        ) as producer:
             sending = Sending(producer, rate=rate, count_max=count, in_order=sharding or json_lines)
             begin = time.monotonic()
             try:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import complete, options
+from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.messages.consume import wait_for_topic
 from pocketmq.cli.output import print_note, print_progress
@@ -62,7 +63,7 @@ def reply(
         from pocketmq.client import ConsumeFromWhere, Producer, PullConsumer
 
         where = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP  # half an hour back: no requester waits longer
-        consumer = PullConsumer(group, namesrv, consume_from_where=where)
+        consumer = PullConsumer(group, namesrv, consume_from_where=where, **given())
         async with consumer, Producer("pocketmq-cli", instance=consumer.instance) as producer:
             replies = Replies(producer, body, echo=echo, as_json=as_json)
             with contextlib.suppress(TimeoutError):

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from pocketmq.cli import complete, options
+from pocketmq.cli.connection import given
 from pocketmq.cli.run import run_async
 
 
@@ -36,7 +37,7 @@ def request(
         from pocketmq.client import Message, Producer
 
         asked = Message(topic, os.fsencode(message), keys=key, tags=tags)
-        async with Producer(group="pocketmq-cli", namesrv=namesrv) as producer:
+        async with Producer(group="pocketmq-cli", namesrv=namesrv, **given()) as producer:
             reply = await producer.request(asked, timeout_ms=timeout_ms)
         sys.stdout.buffer.write(json_line(reply) if as_json else reply.body + b"\n")
         sys.stdout.buffer.flush()

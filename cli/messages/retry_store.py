@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import print_json, print_note, print_progress, print_rows, time_or_none
 from pocketmq.cli.run import build_group, confirm, run_async
@@ -115,7 +116,7 @@ def drain(
 
         rule = RetryRule(attempts_max=1_000_000_000, age_ms_max=1 << 50, backoff_ms_first=200, backoff_ms_max=1_000)
         retry = DurableRetry(url, name=name, order_by_key=True, rules=(rule,), on_store_wait=print_progress)
-        async with Producer("pocketmq-retry-store", namesrv, durable_retry=retry):
+        async with Producer("pocketmq-retry-store", namesrv, durable_retry=retry, **given()):
             before = retry.state.waiting
             loop = asyncio.get_running_loop()
             end_s = loop.time() + timeout_s

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pocketmq.client.admin.group_admin import delete_group, move_group, plan_moves
 from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, check_answer
+from pocketmq.client.connection.own_instance import instance_for
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute, route_from_data
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NotStarted
@@ -45,6 +46,8 @@ from pocketmq.remoting.protocol.topic import (
     TopicRequestHeader,
     TopicStatsTable,
 )
+from pocketmq.remoting.security.client_security import TLSArgument
+from pocketmq.remoting.security.credentials import Credentials
 
 TOPIC_QUEUE_NUMS = 8
 """Read and write queues of a created topic (mqadmin updateTopic)."""
@@ -134,8 +137,15 @@ class Admin(Lifecycle):
     Raises ``NoNameServer``, connection errors, ``BrokerAnswerError`` for what a server refuses, ``NotFound``.
     """
 
-    def __init__(self, namesrv: str | Sequence[str] = "", *, instance: ClientInstance | None = None) -> None:
-        self.instance = instance if instance is not None else ClientInstance(namesrv)
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] = "",
+        *,
+        credentials: Credentials | None = None,
+        tls: TLSArgument = None,
+        instance: ClientInstance | None = None,
+    ) -> None:
+        self.instance = instance_for(instance, namesrv, credentials, tls)
         self._running = False
 
     async def start(self) -> None:

@@ -40,6 +40,8 @@ from pocketmq.remoting.protocol.client import (
     UnregisterClientRequestHeader,
 )
 from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.security.client_security import TLSArgument, client_security
+from pocketmq.remoting.security.credentials import Credentials
 
 _T = TypeVar("_T")
 
@@ -156,6 +158,8 @@ class ClientInstance:
     it.
 
     Belongs to one event loop and one process. After a fork every call raises ``ForkedClient``.
+
+    ``credentials`` and ``tls`` hold for every connection; the files of ``tls`` are read once.
     """
 
     def __init__(
@@ -167,8 +171,11 @@ class ClientInstance:
         rng: random.Random | None = None,
         instance_name: str = "",
         log: EventLog | None = None,
+        credentials: Credentials | None = None,
+        tls: TLSArgument = None,
     ) -> None:
         self.options = options or ClientOptions()
+        self.security = client_security(credentials, tls)
         self.clock: Clock = clock or SystemClock()
         self.random = rng or random.Random()
         self.log: EventLog = log if log is not None else StandardLog()
@@ -237,7 +244,12 @@ class ClientInstance:
             serialize_type=SERIALIZE_TYPES.get(self.options.serialize_type),
         )
         self._pool = ChannelPool(
-            clock=self.clock, log=self.log, config=config, on_request=self._on_request, rng=self.random
+            clock=self.clock,
+            log=self.log,
+            config=config,
+            security=self.security,
+            on_request=self._on_request,
+            rng=self.random,
         )
         self.name_servers = NameServers(self._addresses, self._pool, self.clock)
         self._tasks.keep(self._refresh_loop, "pocketmq-routes")

@@ -13,7 +13,7 @@ from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.errors import ConnectFailed
+from pocketmq.remoting.errors import AuthenticationFailed, ConnectFailed
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.namesrv import ClusterInfo, GetRouteInfoRequestHeader, TopicRouteData
 from pocketmq.remoting.protocol.spec import Header
@@ -62,9 +62,12 @@ class NameServers:
         return self.addresses[self._current]
 
     async def request(self, code: int, header: Header | None, body: bytes = b"", *, timeout_ms: float) -> Response:
-        """Return the first answer, whatever its code; raise ``NoNameServer`` if no server gave one in time."""
+        """Return the first answer, whatever its code. Raise ``NoNameServer`` if no server gave one in time,
+        ``AuthenticationFailed`` if one of them refused the credentials.
+        """
         deadline_ns = self._clock.monotonic_ns() + int(timeout_ms * 1e6)
         failures: list[tuple[str, str]] = []
+        refused: AuthenticationFailed | None = None
         count = len(self.addresses)
         for step in range(count):
             index = (self._current + step) % count
@@ -80,6 +83,9 @@ class NameServers:
             except TimeoutError:
                 failures.append((address, f"no connection within {share_ms:.0f} ms"))
                 continue
+            except AuthenticationFailed as error:
+                refused = error
+                continue
             except PocketMQError as error:
                 reason = error.reason if isinstance(error, ConnectFailed) else ""
                 failures.append((address, reason[:1].lower() + reason[1:] or str(error)))
@@ -89,7 +95,7 @@ class NameServers:
                 continue
             self._current = index
             return response
-        raise self._none_answers(failures)
+        raise refused or self._none_answers(failures)
 
     def _none_answers(self, failures: Sequence[tuple[str, str]]) -> NoNameServer:
         """Return the error that has the reason of each address, once."""
@@ -103,11 +109,13 @@ class NameServers:
         hint = "start one: pocketmq standalone; or give its address: --namesrv, POCKETMQ_NAMESRV, namesrv="
         return NoNameServer(f"no name server at {';'.join(self.addresses)}", why=why, hint=hint)
 
-    async def request_at(self, address: str, code: int, header: Header | None, *, timeout_ms: float) -> Response:
+    async def request_at(
+        self, address: str, code: int, header: Header | None, body: bytes = b"", *, timeout_ms: float
+    ) -> Response:
         """Send a request to one name server, whether in use or not."""
         async with asyncio.timeout(timeout_ms / 1000):
             channel = await self._pool.get(address)
-        return await channel.request(code, header, timeout_ms=int(timeout_ms))
+        return await channel.request(code, header, body, timeout_ms=int(timeout_ms))
 
     async def is_pocketmq(self, address: str, *, timeout_ms: float) -> bool:
         """Return whether a name server is PocketMQ's: RocketMQ's do not know our codes, and 4.9 does not refuse

@@ -29,6 +29,7 @@ from pocketmq.client.producer.selectors import select_by_hash
 from pocketmq.client.producer.send_port import SendPort
 from pocketmq.client.sender.section import FRAME_BYTES_TARGET
 from pocketmq.common.errors import MessageIllegal, PocketMQError, Stored
+from pocketmq.remoting.errors import AuthenticationFailed
 
 READ_COUNT = 2_000
 """Entries read from the store at once."""
@@ -347,7 +348,8 @@ class Resender:
                 for item in items:
                     item.result = error  # a broker has it, but could not say where
                 return
-            if is_permanent(error, self._port.retry_response_codes):
+            refused = isinstance(error, AuthenticationFailed)  # the client, and not the message
+            if not refused and is_permanent(error, self._port.retry_response_codes):
                 if len(items) > 1:
                     half = len(items) // 2
                     await self._send(items[:half], queue, may_move=may_move)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.connection.instance import ClientInstance, retrieve_exception
+from pocketmq.client.connection.own_instance import instance_for
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.message.receipts import Receipt
 from pocketmq.client.message.validation import MAX_MESSAGE_SIZE
@@ -39,6 +40,8 @@ from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.topics import TRACE_TOPIC, check_group_name
+from pocketmq.remoting.security.client_security import TLSArgument
+from pocketmq.remoting.security.credentials import Credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,6 +90,8 @@ class Producer(Lifecycle):
         enable_message_trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
         stages: Sequence[SendStage] = (),
+        credentials: Credentials | None = None,
+        tls: TLSArgument = None,
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
@@ -108,7 +113,7 @@ class Producer(Lifecycle):
             in_flight_oneways_max=in_flight_oneways_max,
         )
         self.group = group
-        self.instance = instance = instance if instance is not None else ClientInstance(namesrv)
+        self.instance = instance = instance_for(instance, namesrv, credentials, tls)
         self.in_flight = InFlight(in_flight_bytes_max, in_flight_sends_max, in_flight_oneways_max)
         codes = DEFAULT_RETRY_RESPONSE_CODES if retry_response_codes is None else retry_response_codes
         self.retry = RetryPolicy(set(map(int, codes)), send_msg_max_timeout_per_request_ms)

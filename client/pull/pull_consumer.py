@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.own_instance import instance_for
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import NotStarted, OffsetIllegal
 from pocketmq.client.lifecycle import Lifecycle
@@ -29,6 +30,8 @@ from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.topics import check_group_name, check_topic_name
 from pocketmq.remoting.protocol.client import ConsumerData
+from pocketmq.remoting.security.client_security import TLSArgument
+from pocketmq.remoting.security.credentials import Credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +75,8 @@ class PullConsumer(Lifecycle):
         consume_from_where: ConsumeFromWhere | None = None,
         pull_bytes_max: int = PULL_BYTES_DEFAULT,
         check_crc: bool = False,
+        credentials: Credentials | None = None,
+        tls: TLSArgument = None,
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
@@ -82,7 +87,7 @@ class PullConsumer(Lifecycle):
         self.consume_from_where = self._first.where
         self.pull_bytes_max = pull_bytes_max
         self.check_crc = check_crc
-        self.instance = instance if instance is not None else ClientInstance(namesrv)
+        self.instance = instance_for(instance, namesrv, credentials, tls)
         self._wire = PullWire(self.instance, group)
         self._positions: dict[MessageQueue, int] = {}
         self._subscriptions: dict[str, Subscription] = {}

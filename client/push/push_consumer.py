@@ -10,6 +10,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from pocketmq.client.connection.instance import ClientInstance, TaskSet
+from pocketmq.client.connection.own_instance import instance_for
 from pocketmq.client.connection.rebalance import AllocateStrategy, MessageQueue, strategy_of
 from pocketmq.client.errors import NotStarted, SubscriptionIllegal
 from pocketmq.client.handlers.consume_result import BROKER_DECIDES, DEAD_LETTER, DropFailed, FailurePolicy, Later
@@ -44,6 +45,8 @@ from pocketmq.common.runner import ThreadRunner
 from pocketmq.common.topics import TRACE_TOPIC, check_group_name, check_topic_name
 from pocketmq.common.value_codec import JSON, BodyCodec
 from pocketmq.remoting.protocol.client import ConsumerData
+from pocketmq.remoting.security.client_security import TLSArgument
+from pocketmq.remoting.security.credentials import Credentials
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +101,8 @@ class PushConsumer(Lifecycle):
         enable_message_trace: bool = False,
         trace_topic: str = TRACE_TOPIC,
         codec: BodyCodec = JSON,
+        credentials: Credentials | None = None,
+        tls: TLSArgument = None,
         instance: ClientInstance | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
@@ -111,7 +116,7 @@ class PushConsumer(Lifecycle):
         first = group_start(start, consume_from_where, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, consume_timestamp_ms)
         self.group = group
         self.options = ConsumerOptions(**settings)
-        self.instance = instance if instance is not None else ClientInstance(namesrv)
+        self.instance = instance_for(instance, namesrv, credentials, tls)
         self.statistics = ConsumerStatistics(self.instance.clock)
         directory = Path(offset_store_dir) if offset_store_dir is not None else Path.home() / ".pocketmq_offsets"
         self._topics: dict[str, TopicConsumption] = {}

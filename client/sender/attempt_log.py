@@ -33,7 +33,9 @@ class AttemptLog:
 
     The event ``send_attempts`` has the ``count`` of messages, how many of them were tried ``again`` and how many of
     them ``ended`` with this answer, the longest wait for it, and the latest text. Logged at info: the caller already
-    gets the error, and applications that have not configured logging should stay quiet.
+    gets the error, and applications that have not configured logging should stay quiet. ``text`` is RocketMQ's line
+    (``DefaultMQProducerImpl``, with the text of its exception); its InvokeID is the number of the event, and its RT the
+    longest.
 
     It is no stage of the producer: it counts attempts, also those of sections that succeed later.
     """
@@ -43,6 +45,7 @@ class AttemptLog:
         self._log = log
         self._kinds: dict[_Kind, _Count] = {}
         self._begin_s = 0.0
+        self._lines = 0
         self._handle: asyncio.TimerHandle | None = None
 
     def note(self, attempt: Attempt, messages: int, *, again: bool) -> None:
@@ -77,8 +80,14 @@ class AttemptLog:
         for_ms = max(1, int((asyncio.get_running_loop().time() - self._begin_s) * 1000))
         kinds, self._kinds = self._kinds, {}
         for (broker, phase, code, cause, tag), count in kinds.items():
+            self._lines += 1
+            text = (
+                f"sendKernelImpl exception, resend at once, InvokeID: {self._lines}, RT: {count.longest_ms:.0f}ms, "
+                f"Broker: {broker}, {f'CODE: {code}  DESC: ' if phase == 'answer' else ''}{count.answer}"
+            )
             self._log.info(
                 "send_attempts",
+                text=text,
                 group=self._group,
                 broker=broker,
                 for_ms=for_ms,

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final, Self
 from msgspec.structs import replace
 
 from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.own_instance import instance_for
 from pocketmq.client.errors import BrokerAnswerError, ClientError, NoRoute
 from pocketmq.client.staged.chunk_target import (
     REQUEST_TIMEOUT_MS,
@@ -46,6 +47,8 @@ from pocketmq.common.former_names import renamed_arguments, renamed_fields, rena
 from pocketmq.common.topics import STAGED_TOPIC, check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.staged import StagedEndRequestHeader, StagedResponseHeader
+from pocketmq.remoting.security.client_security import TLSArgument
+from pocketmq.remoting.security.credentials import Credentials
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,11 +145,13 @@ class StagedTransactions:
         wait_ms: int = WAIT_MS,
         gone: Sequence[str] = (),
         fail_on_data_loss: bool = True,
+        credentials: Credentials | None = None,
+        tls: TLSArgument = None,
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
         self.group = group
-        self.instance = instance if instance is not None else ClientInstance(namesrv)
+        self.instance = instance_for(instance, namesrv, credentials, tls)
         self.patience = Patience(self.instance, wait_ms)
         self._gone = frozenset(gone)
         self._fails = fail_on_data_loss

@@ -39,6 +39,8 @@ from pocketmq.common.message import Message
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.topics import HALF_TOPIC
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.security.client_security import TLSArgument
+from pocketmq.remoting.security.credentials import Credentials
 
 CHECK_CONCURRENCY: Final = 8
 """Checks at once (RocketMQ: 1, see checkThreadPoolMinSize)."""
@@ -70,6 +72,8 @@ class TransactionProducer(Producer):
         check: Check,
         check_concurrency: int = CHECK_CONCURRENCY,
         check_timeout_ms: int = CHECK_TIMEOUT_MS,
+        credentials: Credentials | None = None,
+        tls: TLSArgument = None,
         instance: ClientInstance | None = None,
         **options: Unpack[ProducerSettings],
     ) -> None:
@@ -81,7 +85,7 @@ class TransactionProducer(Producer):
             )
         check_range("check_concurrency", check_concurrency, 1, 1000, whole=True)
         check_range("check_timeout_ms", check_timeout_ms, 1, 3_600_000, whole=True)
-        super().__init__(group, namesrv, instance=instance, **options)
+        super().__init__(group, namesrv, credentials=credentials, tls=tls, instance=instance, **options)
         self._ends = EndSender(self.instance, group)
         self._check_arguments = (check, check_concurrency, check_timeout_ms)
         self.checks = self._new_checks()

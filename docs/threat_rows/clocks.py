@@ -13,6 +13,13 @@ _LEVELS = "tests/broker/delay/test_delay_service.py::test_a_level_keeps_its_dela
 
 CLOCKS: Final = [
     Row(
+        "remoting/security/tls_files.py TlsFiles._check TlsFiles._warn_of_ends",
+        "a certificate that has ended, or has not begun, by a wrong clock",
+        "the start is refused and says so; a running server only warns: its clients judge for themselves",
+        "tests/remoting/security/test_tls_files.py::test_a_certificate_out_of_its_time_stops_the_start"
+        " tests/remoting/security/test_tls_files.py::test_an_end_is_warned_of_once_a_step",
+    ),
+    Row(
         "common/clock.py SystemClock.now_ms SteadyTime.__init__ SteadyTime.take_step",
         "the source; a start with a wrong clock counts from it",
         "a step is what the wall clock has more than the time that has passed, from one second on",
@@ -105,7 +112,8 @@ CLOCKS: Final = [
         " client/trace/trace.py ConsumeTrace.after ConsumeTrace.before; client/connection/reply_table.py _received;"
         " broker/send/reply_processor.py ReplyProcessor._header; client/transaction/transaction_checks.py"
         " TransactionChecks.sending; client/pull/pull_consumer.py PullConsumer._start_offsets;"
-        " store/offline/repair.py Repair._copy; common/logs.py Logs._enqueue Logs._write_some",
+        " store/offline/repair.py Repair._copy; common/logs.py Logs._enqueue Logs._write_some;"
+        " auth/server_auth.py ServerAuth.__init__",
         "write a wrong time into messages, traces, names of files or the log",
         "they are data: born times, times that a user asks for, lines of a log",
         "tests/attack/test_edges.py::test_no_request_at_the_edges_is_an_error_of_ours",

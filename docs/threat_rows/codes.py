@@ -18,6 +18,30 @@ CODES: Final = [
         f"tests/remoting/test_server.py::test_hello_is_answered_by_the_remoting_layer {_EDGES}",
     ),
     Row(
+        "AUTHENTICATE",
+        "guess secrets, repeat a recorded proof, ask without end",
+        "a proof answers the nonce of its connection; a wrong one ends the connection; compared in constant time",
+        "tests/remoting/test_guard.py::test_a_wrong_proof_ends_the_connection"
+        " tests/common/test_proof.py"
+        "::test_a_proof_is_good_for_one_secret_one_user_and_one_pair_of_nonces",
+    ),
+    Row(
+        "AUTH_CREATE_USER AUTH_UPDATE_USER AUTH_DELETE_USER AUTH_CREATE_ACL AUTH_UPDATE_ACL AUTH_DELETE_ACL",
+        "make oneself a super user, lock everybody out",
+        "Update on the cluster; super users are made and changed by super users, the last one stays; refused where"
+        " nobody has to authenticate",
+        "tests/auth/test_auth_admin.py::test_only_a_super_user_makes_changes_or_deletes_super_users"
+        " tests/auth/test_auth_admin.py::test_the_last_super_user_stays"
+        " tests/auth/test_auth_admin.py::test_a_server_that_knows_no_users_makes_none",
+    ),
+    Row(
+        "AUTH_GET_USER AUTH_LIST_USER AUTH_GET_ACL AUTH_LIST_ACL AUTH_LOG AUTH_TEST AUTH_CONTENTS WHOAMI",
+        "read passwords, learn who may do what",
+        "Get on the cluster; no answer has a password but that for slaves, which wants a super user",
+        "tests/auth/test_auth_admin.py::test_no_answer_and_no_event_shows_a_password"
+        " tests/auth/test_auth_admin.py::test_all_contents_are_for_super_users_only",
+    ),
+    Row(
         "HEART_BEAT CHECK_CLIENT_CONFIG",
         "fill the tables of clients, change what a group is subscribed to",
         "2 MiB a heartbeat, refused before it is decoded; lengths of each text, groups per heartbeat, clients and"

@@ -30,6 +30,30 @@ DECODERS: Final = [
         " tests/remoting/test_server.py::test_an_illegal_header_is_answered_and_the_connection_goes_on",
     ),
     Row(
+        "remoting/security/signature.py; common/proof.py",
+        "fields with any names and characters, signatures of any length",
+        "values are joined and digested, nothing is parsed; constant time; never an exception",
+        "tests/remoting/security/test_signature.py::test_any_fields_can_be_signed_and_verified"
+        " tests/remoting/security/test_signature.py::test_a_changed_request_is_not_verified",
+    ),
+    Row(
+        "store/ha/proved_transport.py",
+        "begin with anything, echo, repeat a recorded proof, send bytes before a proof",
+        "fixed lengths; nothing behind a wrong proof is read or sent; the handshake's deadline counts",
+        "tests/store/ha/test_proved_transport.py::test_any_bytes_raise_transport_errors_only"
+        " tests/store/ha/test_proved_transport.py::test_a_recorded_proof_opens_nothing"
+        " tests/store/ha/test_proved_transport.py"
+        "::test_a_master_that_echoes_and_knows_no_secret_is_refused_by_the_slave",
+    ),
+    Row(
+        "auth/auth_table.py",
+        "a file or a master's answer that is damaged, or has names of somebody else's",
+        "typed decoders; each user and each entry is checked; all of it holds or nothing",
+        "tests/auth/test_auth_table.py::test_a_damaged_file_raises_our_errors_only"
+        " tests/auth/test_auth_file.py::test_a_damaged_file_is_never_an_empty_one"
+        " tests/broker/stories/test_users_mirrored.py::test_what_a_master_sends_is_checked_before_it_holds",
+    ),
+    Row(
         "remoting/codec_json.py remoting/string_map.py".replace(" ", "; "),
         "100,000 levels, bad UTF-8, numbers of 5,000 digits, fields of another type",
         "2 MiB a header; typed decoders; only HeaderIllegal comes out",
@@ -279,6 +303,7 @@ DECODERS: Final = [
     ),
     Row(
         "client/pull/pull_wire.py; client/arrow/arrow.py; client/arrow/arrow_properties.py; client/admin/admin.py;"
+        " client/admin/access_admin.py;"
         " client/message/receipts.py; client/sender/sender.py; client/sender/rocketmq_send.py",
         "a false broker answers pulls and sends with records and results that lie",
         "damage is an error, an answer with too few results confirms nothing, unpacked bodies are bounded",
@@ -300,6 +325,13 @@ DECODERS: Final = [
         "a version and a checksum in each entry; what an owner's record says is not believed blindly",
         "tests/client/durable/test_entry.py::test_any_flipped_bit_is_noticed"
         " tests/client/durable/test_ownership.py::test_what_a_record_says_is_not_believed_blindly",
+    ),
+    Row(
+        "remoting/acceptor.py",
+        "garbage behind the first byte of a TLS handshake, records of any length",
+        "nine bytes are looked at; a first record that is no whole ClientHello ends the connection",
+        "tests/remoting/test_acceptor.py::test_garbage_behind_the_first_byte_ends_the_connection"
+        " tests/remoting/test_acceptor.py::test_a_hello_in_pieces_is_a_handshake_once_it_is_whole",
     ),
     Row(
         "client/pull/offsets.py",

@@ -16,7 +16,7 @@ NUMBERS: Final = [
         f" {_ADMIN}::test_commits_of_nonsense_are_refused {_EDGES}",
     ),
     Row(
-        "max_msg_nums max_messages max_bytes max_msg_bytes max_num count locks_max last_epoch",
+        "max_msg_nums max_messages max_bytes max_msg_bytes max_num count locks_max last_epoch since_ms",
         "ask for 2^31 messages, bytes or rows",
         "the broker's own limit is the larger bound; below one is refused or one",
         f"tests/broker/stories/test_pull.py::test_rocketmqs_limits {_EDGES}",

@@ -73,6 +73,13 @@ PATHS: Final = [
         " tests/store/offline/test_log_walk.py::test_the_read_only_file_system_refuses_every_change",
     ),
     Row(
+        "auth/auth_file.py",
+        "read the passwords in it",
+        "the path is the operator's; mode 0600 from its first byte, and a file that others can read is refused",
+        "tests/auth/test_auth_file.py::test_only_the_owner_can_read_it"
+        " tests/auth/test_auth_file.py::test_a_file_that_others_can_read_is_refused",
+    ),
+    Row(
         "client/pull/offsets.py",
         "a route or a group as a file",
         "the directory is the application's; names of groups are checked",
@@ -81,11 +88,19 @@ PATHS: Final = [
 ]
 
 QUIET_PATHS: Final = [
-    Quiet("broker/app.py; broker/lock/lock_manager.py; broker/lock/lock_table.py", "`replace` and `open` of values"),
+    Quiet(
+        "auth/auth_admin.py; auth/auth_table.py; auth/denials.py; auth/server_auth.py;"
+        " broker/app.py; broker/lock/lock_manager.py;"
+        " broker/lock/lock_table.py",
+        "`replace` and `open` of values",
+    ),
     Quiet("client/handlers/handlers.py; store/disk/memory_lock.py", "names of functions only"),
     Quiet(
         "client/durable/rocksdb_store.py; client/durable/sql_store.py; client/durable/sql_locks.py",
         "the directory that the application named",
     ),
-    Quiet("common/logs.py", "the file that the operator named"),
+    Quiet(
+        "common/logs.py; remoting/security/certificates.py; remoting/security/tls_files.py",
+        "the file that the operator named",
+    ),
 ]

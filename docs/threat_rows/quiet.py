@@ -16,9 +16,13 @@ QUIET_TABLES: Final = [
         " RequestTable._executors RequestTable._pairs; broker/send/send_processor.py SendProcessor._planners;"
         " broker/send/rocketmq_send.py RocketMQSends._of_broker; broker/registration.py Registration._servers"
         " Registration._tasks; broker/flow_control/refusal_stats.py RefusalStats._watched; namesrv/server.py"
-        " NamesrvApp._handlers NamesrvApp._held; remoting/server.py RemotingServer._listeners; common/settings.py"
+        " NamesrvApp._handlers NamesrvApp._held;"
+        " auth/auth_admin.py AuthAdmin.handlers; remoting/server.py RemotingServer._listeners;"
+        " remoting/acceptor.py Acceptor._sockets;"
+        " remoting/security/tls_files.py TlsFiles._warned; common/settings.py"
         " Settings._origins Settings._structs SettingsReader._fields"
-        " SettingsReader._former SettingsReader._sections; store/commitlog/commit_log.py CommitLog.on_committed;"
+        " SettingsReader._former SettingsReader._rocketmq SettingsReader._sections;"
+        " store/commitlog/commit_log.py CommitLog.on_committed;"
         " store/dispatch.py Dispatcher.on_dispatched Dispatcher.on_shown; common/runner.py SteppedRunner.workers"
         " Supervisor.tasks; common/events.py BoundLog._values",
         "as many as there are parts, pairs or settings: filled when the process starts",
@@ -46,8 +50,10 @@ QUIET_TABLES: Final = [
         "broker/flow_control/admission.py Admission._overload_logged_ns Admission.refused;"
         " broker/flow_control/fast_failure.py FastFailure.swept; broker/metrics/interval_log.py IntervalLog._counted"
         " IntervalLog._puts IntervalLog._refused IntervalLog._stages; broker/metrics/telemetry.py"
-        " Telemetry._slot_begins_ns; broker/stats/counters.py BrokerCounters._samples; broker/stats/put_statistics.py"
-        " PutStatistics._counts PutStatistics._slots; broker/stats/stage_times.py PairStages._histograms"
+        " Telemetry._slot_begins_ns; broker/metrics/observation.py Observation.denials;"
+        " broker/metrics/sources.py Sources.denials; broker/stats/counters.py BrokerCounters._samples;"
+        " broker/stats/put_statistics.py PutStatistics._counts PutStatistics._slots;"
+        " broker/stats/stage_times.py PairStages._histograms"
         " StageTimes._pairs; broker/stats/stats_items.py StatsItems._windows _Item.calls_at _Item.value_at"
         " _Window.times_ms; broker/transaction/transaction_writer.py TransactionWriter.totals;"
         " broker/flow_control/refusal_stats.py _Kind.numbers _Kind.seconds; remoting/refused_requests.py"
@@ -106,6 +112,12 @@ QUIET_TABLES: Final = [
         "as many as there are buffers, segments or files: the operator's settings and disk",
     ),
     Quiet("common/logs.py CapturedLog._values CapturedLog.events", "logs that tests capture"),
+    Quiet(
+        "common/known_texts/search.py index(); common/known_texts/explanation.py _Found._attempted _Found._done"
+        " _Found._heads _Found._waiting Explanation.outer",
+        "of one paste of at most 1 MiB in the process of the command: 64 explanations, eight texts around each; the"
+        " index has the texts of the code",
+    ),
     Quiet("store/offline/* *", "of the offline tools: the size of the store that an operator names"),
     Quiet(
         "remoting/protocol/* *",

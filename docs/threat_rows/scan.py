@@ -18,7 +18,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol import PROTOCOL
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PACKAGES: Final = ("broker", "client", "common", "namesrv", "remoting", "store")
+PACKAGES: Final = ("auth", "broker", "client", "common", "namesrv", "remoting", "store")
 
 GROWING: Final = frozenset(
     [

@@ -23,6 +23,24 @@ TABLES: Final = [
         declares="clients; clients and subscriptions",
     ),
     Row(
+        "auth/guard.py AuthGuard.sessions AuthGuard.failures; auth/session.py Session.verdicts;"
+        " auth/denials.py Denials.entries Denials.counts; namesrv/server.py"
+        " NamesrvApp._auth_asked",
+        "one user from ever new addresses, ever new names of topics, wrong signatures without end",
+        "10,000 sessions with 10,000 verdicts each and 4,096 addresses, then they start again; the last 1,000 denials;"
+        " 50 wrong signatures a second and address are checked; 256 requests of administrators wait",
+        "tests/auth/test_guard.py::test_what_a_peer_can_fill_is_bounded"
+        " tests/auth/test_guard.py::test_many_wrong_signatures_are_refused_unread_for_a_second",
+        declares="sessions; failures by address; verdicts of a session; denials",
+    ),
+    Row(
+        "auth/auth_table.py EntryBody.actions EntryBody.source_ips PolicyBody.entries _AclBody.policies _FileBody.users"
+        " _FileBody.acls",
+        "an administrator's users and policies without end",
+        "10,000 users, 1,000 entries each, 100 addresses an entry",
+        "tests/auth/test_auth_table.py::test_users_and_entries_are_bounded",
+    ),
+    Row(
         "broker/group/client_processor.py ClientProcessor._conflicts",
         "members that differ in ever new groups",
         "4,096 groups, then it starts again",
@@ -98,7 +116,7 @@ TABLES: Final = [
         declares="kinds of refusals; kinds of refused requests",
     ),
     Row(
-        "broker/send/short_routes.py ShortRoutes.known ShortRoutes._queues",
+        "broker/send/short_routes.py ShortRoutes.known ShortRoutes._queues Route.permitted",
         "ever new headers that the short path remembers",
         "headers in count and bytes, queues in count; a full table starts again",
         "tests/broker/send/test_short_path.py::test_remembered_headers_are_bounded_in_bytes",
@@ -232,6 +250,16 @@ TABLES: Final = [
         " tests/remoting/test_unread_answers.py::test_unread_answers_beyond_the_hard_limit_close_the_connection",
     ),
     Row(
+        "remoting/acceptor.py Acceptor._callers Acceptor._protocols Acceptor._tasks Acceptor._refused;"
+        " remoting/handshakes.py Handshakes._waiting Handshakes._open Handshakes._open_of_host",
+        "silent connections and half handshakes without end",
+        "each counts as a connection from its first moment (connections_max, connections_per_address_max), ends after"
+        " tls.handshake_timeout_mills, and gives way to others after two seconds",
+        "tests/remoting/test_acceptor.py::test_silent_and_slow_ones_count_and_are_closed_in_time"
+        " tests/remoting/test_acceptor.py::test_silent_ones_give_way_where_there_are_too_many"
+        " tests/remoting/test_acceptor.py::test_a_peer_that_leaves_before_its_handshake_leaves_nothing",
+    ),
+    Row(
         "remoting/turns.py Turns._waiting Backlog._frames",
         "many small requests with every read, over many connections",
         "one read of 16 KiB a connection, which is not read again before its backlog is served or while its answers are"
@@ -264,7 +292,8 @@ TABLES: Final = [
     ),
     Row(
         "store/ha/service.py HaService._peers HaService._slaves HaService._to_reap; store/ha/connection.py"
-        " SlaveConnection._first; store/ha/recover.py _Recovery.peers _Recovery.answers _Peer.first",
+        " SlaveConnection._first; store/ha/recover.py _Recovery.peers _Recovery.answers _Peer.first;"
+        " store/ha/proved_transport.py ProvedTransport._got",
         "connections at the replication port",
         "40 connections, 8 of an address before its HELLO; the oldest without a HELLO makes room; 16 slaves; a"
         " handshake of 5 s; while a master recovers, only nodes that followed it count",

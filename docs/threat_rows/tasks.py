@@ -71,6 +71,24 @@ TASKS: Final = [
         " tests/namesrv/test_epochs.py::test_a_claim_that_cannot_be_written_does_not_hold",
     ),
     Row(
+        "remoting/acceptor.py Acceptor._begin Acceptor._pump Acceptor._wait_for_descriptors",
+        "floods of handshakes, slow ones, and hellos that are held back to arrive together: each takes the loop for the"
+        " private key's operation",
+        "one begins only when its hello is whole; tls.handshakes_per_second_max, 64 open at once and 32 of one address,"
+        " addresses in turn; one older than a second gives way",
+        "tests/remoting/test_handshakes.py::test_so_many_begin_in_a_second"
+        " tests/remoting/test_handshakes.py::test_hosts_take_turns"
+        " tests/remoting/test_handshakes.py::test_one_host_has_no_more_than_its_share_open"
+        " tests/remoting/test_handshakes.py::test_a_slow_one_gives_way_only_where_others_wait_for_its_place"
+        " tests/remoting/test_acceptor.py::test_a_handshake_that_does_not_go_on_ends",
+    ),
+    Row(
+        "remoting/security/tls_files.py TlsFiles.start",
+        "a certificate that is broken, half-written or gone when it is looked at again",
+        "the former one stays in force, with one line in the log",
+        "tests/remoting/security/test_tls_files.py::test_changed_files_are_taken_while_it_runs",
+    ),
+    Row(
         "remoting/server.py RemotingServer._listen RemotingServer._arm; broker/pull/pull_service.py PullService._arm;"
         " broker/flow_control/fast_failure.py FastFailure.start FastFailure._tick;"
         " broker/send/run_to_completion.py RunToCompletion.serve",

@@ -15,6 +15,7 @@ from pocketmq.client.staged.chunk_writer import CHUNK_BYTES
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message_fields import SINK_COLUMNS
 from pocketmq.common.topics import check_group_name
+from pocketmq.pipeline.access import ACCESS_OPTIONS, NO_ACCESS, Access
 from pocketmq.pipeline.errors import OptionIllegal, SchemaIllegal
 from pocketmq.pipeline.options import Options
 
@@ -30,6 +31,7 @@ SINK_OPTIONS: Final = (
     "keepHours",
     "brokersGone",
     "failOnDataLoss",
+    *ACCESS_OPTIONS,
 )
 DEFAULT_GROUP: Final = "pocketmq-spark-sink"
 BROKER_WAIT_MS: Final = 300_000
@@ -74,6 +76,7 @@ class SinkPlan:
     gone: tuple[str, ...] = ()
     """Brokers that will never return."""
     fail_on_data_loss: bool = True
+    access: Access = NO_ACCESS
 
     @classmethod
     def of(cls, options: Options, schema: StructType, *, streaming: bool) -> "SinkPlan":
@@ -124,6 +127,7 @@ class SinkPlan:
             version=options.number("txnVersion", 0),
             gone=tuple(sorted({text.strip() for text in options.text("brokersGone", "").split(",")} - {""})),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
+            access=Access.of(options),
         )
 
 

@@ -39,7 +39,7 @@ def write_rows(
         return _write_plain(plan, StagedWrite(transactional_id, version, attempt), turn, batches)
     iterator = iter(batches)
     loop = asyncio.new_event_loop()
-    transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
+    transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms, **plan.access.arguments())
     try:
         loop.run_until_complete(transactions.start())
         writer = transactions.writer(
@@ -101,7 +101,12 @@ def abort_parts(plan: SinkPlan, parts: list[StagedWrite]) -> None:
 def _with_client(plan: SinkPlan, work: Callable[[StagedTransactions], Awaitable[ResultT]]) -> ResultT:
     async def run() -> ResultT:
         async with StagedTransactions(
-            plan.group, plan.namesrv, wait_ms=plan.wait_ms, gone=plan.gone, fail_on_data_loss=plan.fail_on_data_loss
+            plan.group,
+            plan.namesrv,
+            wait_ms=plan.wait_ms,
+            gone=plan.gone,
+            fail_on_data_loss=plan.fail_on_data_loss,
+            **plan.access.arguments(),
         ) as transactions:
             return await work(transactions)
 
@@ -111,7 +116,7 @@ def _with_client(plan: SinkPlan, work: Callable[[StagedTransactions], Awaitable[
 def _write_plain(plan: SinkPlan, part: StagedWrite, turn: int, batches: "Iterable[RecordBatch]") -> StagedWrite:
     """Send rows without a transaction: as columns to PocketMQ, as messages to RocketMQ."""
     loop = asyncio.new_event_loop()
-    transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms)
+    transactions = StagedTransactions(plan.group, plan.namesrv, wait_ms=plan.wait_ms, **plan.access.arguments())
     target = AppendTarget(transactions.instance, transactions.patience, plan.group)
     writer = ChunkWriter(
         transactions.instance,
@@ -154,7 +159,10 @@ def _chained(first: "RecordBatch", rest: "Iterator[RecordBatch]") -> "Iterator[R
 async def _send_messages(plan: SinkPlan, part: StagedWrite, batches: "Iterator[RecordBatch]") -> StagedWrite:
     """Send rows to a RocketMQ broker as its producers do."""
     count = 0
-    async with Producer(plan.group, plan.namesrv, send_msg_timeout_ms=max(1000, min(plan.wait_ms, 60_000))) as producer:
+    timeout_ms = max(1000, min(plan.wait_ms, 60_000))
+    async with Producer(
+        plan.group, plan.namesrv, send_msg_timeout_ms=timeout_ms, **plan.access.arguments()
+    ) as producer:
         for batch in batches:
             rows = MessageRows(batch, plan.topic, MAX_MESSAGE_SIZE, first_row=count)  # names a bad row
             try:

@@ -18,6 +18,7 @@ from pocketmq.client.pull.pull_wire import PullResult, PullWire
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.record_columns import RecordColumns, parse_columns
 from pocketmq.common.topics import is_dlq_topic, is_retry_topic, is_system_topic
+from pocketmq.pipeline.access import NO_ACCESS, Access
 from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
 from pocketmq.pipeline.source.identity import topic_identity
 from pocketmq.pipeline.source.notes import Waiting, print_note
@@ -51,10 +52,11 @@ class Planner:
     Not thread-safe. ``close`` closes the connections.
     """
 
-    def __init__(self, namesrv: str, group: str, wait_ms: int) -> None:
+    def __init__(self, namesrv: str, group: str, wait_ms: int, access: Access = NO_ACCESS) -> None:
         self._wait_ms = wait_ms
         self._group = group
         self._namesrv = namesrv
+        self._access = access
         self._loop = asyncio.new_event_loop()
         self._instance: ClientInstance | None = None
         self._wire: PullWire
@@ -240,7 +242,7 @@ class Planner:
 
     async def _started(self) -> ClientInstance:
         if self._instance is None:
-            instance = ClientInstance(self._namesrv)
+            instance = ClientInstance(self._namesrv, **self._access.arguments())
             await instance.start()
             self._instance = instance
             self._wire = PullWire(instance, self._group)

@@ -19,6 +19,7 @@ from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.pull.pull_wire import PULL_MESSAGES_MAX, PullResult, PullWire, QueueResult
 from pocketmq.client.pull.subscription import Subscription, parse_subscription
 from pocketmq.common.errors import PocketMQError
+from pocketmq.pipeline.access import NO_ACCESS, Access
 from pocketmq.pipeline.errors import BrokerAway, DataLost
 from pocketmq.pipeline.source.identity import topic_identity
 from pocketmq.pipeline.source.notes import Waiting, print_note
@@ -45,6 +46,7 @@ class ReadPlan:
     wait_ms: int
     fail_on_data_loss: bool
     tags: str
+    access: Access = NO_ACCESS
 
 
 def read_ranges(
@@ -56,7 +58,7 @@ def read_ranges(
     ``BrokerAway`` and refusals of brokers.
     """
     loop = asyncio.new_event_loop()
-    instance = ClientInstance(plan.namesrv)
+    instance = ClientInstance(plan.namesrv, **plan.access.arguments())
     reader = _Reader(plan, instance, identities, PullWire(instance, plan.group))
     try:
         loop.run_until_complete(instance.start())

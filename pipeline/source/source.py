@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from pocketmq.client.pull.subscription import parse_subscription
 from pocketmq.common.errors import PocketMQError
+from pocketmq.pipeline.access import ACCESS_OPTIONS, Access
 from pocketmq.pipeline.errors import DataLost, OptionIllegal
 from pocketmq.pipeline.options import Options
 from pocketmq.pipeline.sink.sink import TopicStreamWriter, TopicWriter
@@ -48,6 +49,7 @@ COMMON_OPTIONS: Final = (
     "batchRows",
     "brokerWaitMs",
     "tags",
+    *ACCESS_OPTIONS,
 )
 BATCH_OPTIONS: Final = (*COMMON_OPTIONS, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters")
 STREAM_OPTIONS: Final = (*COMMON_OPTIONS, "maxOffsetsPerTrigger", "maxBytesPerTrigger")
@@ -113,7 +115,7 @@ def _read(plan: ReadPlan, partition: InputPartition) -> "Iterator[RecordBatch]":
 
 def _planner(options: Options) -> Planner:
     wait_ms = options.number("brokerWaitMs", BROKER_WAIT_MS, 0, 86_400_000)
-    return Planner(options.text("namesrv"), options.text("group", DEFAULT_GROUP), wait_ms)
+    return Planner(options.text("namesrv"), options.text("group", DEFAULT_GROUP), wait_ms, Access.of(options))
 
 
 def _plan(options: Options, columns: tuple[str, ...], tags: str = "") -> ReadPlan:
@@ -127,6 +129,7 @@ def _plan(options: Options, columns: tuple[str, ...], tags: str = "") -> ReadPla
         wait_ms=options.number("brokerWaitMs", BROKER_WAIT_MS, 0, 86_400_000),
         fail_on_data_loss=options.flag("failOnDataLoss", True),
         tags=tags or parse_tags_option(options),
+        access=Access.of(options),
     )
 
 

@@ -2,8 +2,9 @@
 
 A family is a module: its header structs, its bodies, and ``SPECS``, one row a request code. In order: ``spec`` defines
 a row, ``access`` a permission, ``body`` and ``lenient`` write and read JSON. Then
-``client``, ``send``, ``pull``, ``offset``, ``topic``, ``group``, ``relay`` (running consumers), ``lock``,
-``transaction``, ``staged``, ``broker``, ``namesrv``, ``ha``, and ``hello``, which opens a connection.
+``hello`` and ``authenticate``, which open a connection, ``client``, ``send``, ``pull``, ``offset``, ``topic``,
+``group``, ``relay`` (running consumers), ``lock``, ``transaction``, ``staged``, ``broker``, ``acl``,
+``namesrv``, ``ha``.
 ``PROTOCOL`` holds all rows.
 
 A new request code is a constant in ``remoting/codes.py``, a row here, and a handler. ``docs/protocol.md`` and
@@ -15,6 +16,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from pocketmq.remoting.protocol import (
+    acl,
+    authenticate,
     broker,
     client,
     group,
@@ -34,6 +37,7 @@ from pocketmq.remoting.protocol.spec import Pool, Spec
 
 FAMILIES: Final[Mapping[str, tuple[Spec, ...]]] = {
     "hello": hello.SPECS,
+    "authenticate": authenticate.SPECS,
     "client": client.SPECS,
     "send": send.SPECS,
     "pull": pull.SPECS,
@@ -45,6 +49,7 @@ FAMILIES: Final[Mapping[str, tuple[Spec, ...]]] = {
     "group": group.SPECS,
     "relay": relay.SPECS,
     "broker": broker.SPECS,
+    "acl": acl.SPECS,
     "namesrv": namesrv.SPECS,
     "ha": ha.SPECS,
 }

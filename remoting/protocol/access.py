@@ -10,7 +10,7 @@ empty one counts for nothing. A retry topic (``%RETRY%group``) stands for its gr
 Sub in the place of Pub.
 
 Source: RocketMQ 5.3.3 ``RocketMQAction`` and ``RocketMQResource`` at the header classes, and
-``DefaultAuthorizationContextBuilder``, which overrules them. Nothing here is enforced yet.
+``DefaultAuthorizationContextBuilder``, which overrules them. ``pocketmq.auth`` enforces it where a server knows users.
 """
 
 import enum
@@ -88,6 +88,8 @@ class Access(msgspec.Struct, frozen=True):
 
 ANYONE: Final = Access(by="anyone")
 """Any client, also one that has not yet authenticated."""
+ANY_USER: Final = Access(by="any user")
+"""Any user that has authenticated."""
 FROM_BROKER: Final = Access(by="the broker")
 """A client accepts it only from a broker that it has connected to."""
 

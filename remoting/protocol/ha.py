@@ -239,9 +239,9 @@ class EpochCacheBody(Body):
 
 _R = RequestCode
 SPECS: Final = (
-    Spec(_R.GET_BROKER_HA_STATUS, Pool.ADMIN, GET_CLUSTER, answer=HaRuntimeBody),
-    Spec(_R.GET_BROKER_EPOCH_CACHE, Pool.ADMIN, GET_CLUSTER, answer=EpochCacheBody),
-    Spec(_R.HA_STATUS, Pool.ADMIN, GET_CLUSTER, answer=HaStatusBody),
+    Spec(_R.GET_BROKER_HA_STATUS, Pool.STATUS, GET_CLUSTER, answer=HaRuntimeBody),
+    Spec(_R.GET_BROKER_EPOCH_CACHE, Pool.STATUS, GET_CLUSTER, answer=EpochCacheBody),
+    Spec(_R.HA_STATUS, Pool.STATUS, GET_CLUSTER, answer=HaStatusBody),
     Spec(_R.HA_PROMISE, Pool.ADMIN, UPDATE_CLUSTER, HaPromiseRequestHeader, HaPromiseResponseHeader),
     Spec(_R.HA_PROMOTE, Pool.ADMIN, UPDATE_CLUSTER, HaPromoteRequestHeader),
     Spec(_R.HA_DEMOTE, Pool.ADMIN, UPDATE_CLUSTER, HaDemoteRequestHeader),

@@ -44,6 +44,10 @@ class Announcement(msgspec.Struct, frozen=True):
     """Version of the native end of transactions; 0: only END_TRANSACTION, which is not reliably answered."""
     staged_transactions: int = msgspec.field(default=0, name="named_transactions")
     """Version of staged transactions; 0: not served. The name on the wire is their first one."""
+    nonce: str = ""
+    """The nonce that AUTHENTICATE answers, fresh for each connection; empty if the server wants no proof. RocketMQ's
+    servers, which announce nothing, want a signature with each request instead.
+    """
 
 
 _R = RequestCode

@@ -55,6 +55,9 @@ class Pool(enum.Enum):
     """A metrics label, so it keeps its first name."""
     LOCK = "LockManageThread"
     """Ours: RocketMQ's default pair serves queue locks, and a look at the log for an administrator holds them up."""
+    STATUS = "BrokerStatusThread"
+    """Ours: what monitors ask for, all of it in memory. Behind requests that read the log it would be missing just when
+    the disk stands still."""
     ADMIN = "AdminBrokerThread"
     CONNECTION = "connection"
     """The server's connection answers it, at a broker and at a name server."""
@@ -81,5 +84,7 @@ class Spec(msgspec.Struct, frozen=True):
     response: type[Header] | None = None
     body: type[msgspec.Struct] | Raw | None = None
     answer: type[msgspec.Struct] | Raw | None = None
+    also_namesrv: bool = False
+    """The name server serves the code as well."""
     also_client: bool = False
     """The broker passes it on to a client, under the same code."""

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner
+from pocketmq.store.ha.proved_transport import ClusterSecret
 from pocketmq.store.ha.state import HaState
+from pocketmq.store.ha.tls_transport import HaTls
 from pocketmq.store.message_store import MessageStore
 
 
@@ -25,3 +27,7 @@ class HaEnvironment:
     clock: Clock
     runner: Runner
     log: EventLog
+    secret: ClusterSecret | None = None
+    """What members prove to each other; None: anybody who reaches the port may follow the log."""
+    tls: HaTls | None = None
+    """None: connections are plain."""

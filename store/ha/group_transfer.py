@@ -19,7 +19,8 @@ class GroupTransfer:
     """Waiters for replication; one per drain of sends.
 
     Counters: ``served``, ``timeouts``, ``not_available``. ``confirmed()`` returns the offset that enough slaves have
-    confirmed, ``is_slave_ok(end_offset)`` whether enough are close enough to wait for; both are quick, for any thread.
+    confirmed, -1 while too few are connected; ``is_slave_ok(end_offset)`` whether enough are close enough to wait for;
+    both are quick, for any thread.
     Callbacks run in the thread that brought the confirmation, in the watcher, or at once in ``wait``.
     """
 
@@ -83,6 +84,15 @@ class GroupTransfer:
             confirmed = self._confirmed()  # a confirmation may have missed it as well
             if confirmed >= end_offset:
                 self.release(confirmed)
+            elif confirmed < 0:  # and so may the end of the last slave
+                self.give_up()
+
+    def give_up(self) -> None:
+        """Answer the waiting sends with SLAVE_NOT_AVAILABLE: too few slaves are left to confirm them."""
+        left = self.waiters.leave_all()
+        if left:
+            self.not_available += len(left)
+            self._call(left, PutStatus.SERVICE_NOT_AVAILABLE if self.is_fenced else PutStatus.SLAVE_NOT_AVAILABLE)
 
     def release(self, confirmed_offset: int) -> None:
         """Answer the sends that waited for ``confirmed_offset`` or less."""
@@ -98,10 +108,16 @@ class GroupTransfer:
         that as the longest sleep no send has to wake the watcher. When no send waits, it sleeps until it is woken.
         """
         now_ns = self._clock.monotonic_ns()
+        first_offset = self.waiters.next_offset()
         expired = self.waiters.expire(now_ns)
         if expired:
             self.timeouts += len(expired)
-            self._log.warning("flush_slave_timeout", waiters=len(expired), confirmed_offset=self._confirmed())
+            self._log.warning(
+                "flush_slave_timeout",
+                text=f"transfer messsage to slave timeout, {first_offset}",  # RocketMQ's, up to 4.9.2 (HAService)
+                waiters=len(expired),
+                confirmed_offset=self._confirmed(),
+            )
             self._call(expired, PutStatus.FLUSH_SLAVE_TIMEOUT)
         self._watcher_sleeps = True
         deadline_ns = self.waiters.next_deadline_ns()

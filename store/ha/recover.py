@@ -22,7 +22,9 @@ from pocketmq.store.ha.crowd import PEERS_MAX, makes_room
 from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.epochs import BadEpochs, EpochTable, common_end
 from pocketmq.store.ha.handshake import MasterView, check_group
+from pocketmq.store.ha.proved_transport import proved
 from pocketmq.store.ha.raw_append import RawAppender
+from pocketmq.store.ha.tls_transport import with_tls
 from pocketmq.store.ha.transport import Listener, Transport, TransportError, listen
 from pocketmq.store.ha.wire import Fetched, HaProtocolError, Hello, Welcome
 
@@ -334,7 +336,7 @@ def recover_from_slaves(
     """
     store, log = environment.store, environment.log
     start = store.log.appended_offset
-    listener = open_listener(bind_address, max(0, port))
+    listener = proved(with_tls(open_listener(bind_address, max(0, port)), environment.tls), environment.secret)
     recovery = _Recovery(environment, listener)
     log.warning(
         "master_asks_slaves",

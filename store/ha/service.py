@@ -22,9 +22,11 @@ from pocketmq.store.ha.epochs import Epoch, EpochTable
 from pocketmq.store.ha.group_transfer import GroupTransfer
 from pocketmq.store.ha.handshake import MasterView, answer_hello
 from pocketmq.store.ha.members import COUNT_WITHIN_BYTES, Members
+from pocketmq.store.ha.proved_transport import proved
 from pocketmq.store.ha.shown import Shown
 from pocketmq.store.ha.state import FencedBy
 from pocketmq.store.ha.status import HaStatus
+from pocketmq.store.ha.tls_transport import with_tls
 from pocketmq.store.ha.transport import Listener, Transport, host_of, listen
 from pocketmq.store.ha.wire import HaProtocolError, Hello, RefusalCode, Refused, Welcome
 from pocketmq.store.waiters import Done
@@ -104,7 +106,8 @@ class HaService:
         """Listen, without serving connections yet; return the port. ``port`` -1 lets the system choose. Raises
         ``ConfigError``."""
         assert self._listener is None
-        self._listener = open_listener(bind_address, max(0, port))
+        listener = with_tls(open_listener(bind_address, max(0, port)), self._environment.tls)
+        self._listener = proved(listener, self._environment.secret)
         return self._listener.port
 
     @property
@@ -510,6 +513,9 @@ class HaService:
             self._serve(tuple(other for other in self._streams if other is not connection))
             self._counted = tuple(other for other in self._counted if other is not connection)
             self._recount()
+            is_alone = self._confirmed_now < 0
+        if is_alone:
+            self.transfer.give_up()
         if self.is_synchronous and not self.is_fenced:
             self.shown.moved()
 

@@ -30,8 +30,10 @@ from pocketmq.store.ha.following import (
     check_number,
     judge_welcome,
 )
+from pocketmq.store.ha.proved_transport import ProvedTransport
 from pocketmq.store.ha.raw_append import RawAppender
 from pocketmq.store.ha.state import GroupRule
+from pocketmq.store.ha.tls_transport import connect_tls
 from pocketmq.store.ha.transport import Transport, TransportError, connect
 from pocketmq.store.ha.wire import Ack, Data, Fetch, HaProtocolError, Heartbeat, Message, Refused, Welcome
 
@@ -250,7 +252,10 @@ class HaSlave:
             return RETRY_MS_MAX / 5
         self._appender.forget_waiting()
         self._retry_ms = min(RETRY_MS_MAX, self._retry_ms * 2)
-        transport = self._connect_to(address, CONNECT_MS)
+        connected = self._connect_to(address, CONNECT_MS)
+        transport = connect_tls(connected, address, self._environment.tls, CONNECT_MS, self._clock)
+        if self._environment.secret is not None:
+            transport = ProvedTransport(transport, self._environment.secret, is_slave=True)
         log, state = self._store.log, self._state
         end = log.appended_offset
         hello = wire.Hello(

@@ -4,11 +4,13 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
+from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.common.logs import CapturedLog
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.security.tls_config import TlsConfig
 from tests.broker.conftest import eventually, store_config
 
 FAST: dict[str, Any] = {
@@ -28,10 +30,16 @@ class HaCluster:
         self.brokers: dict[str, BrokerApp] = {}
         self.logs: dict[str, CapturedLog] = {}
         self.namesrv: NamesrvApp
+        self.tls = TlsConfig()
+        """Of every server that is started from now on."""
+        self.auth_config: AuthConfig | None = None
+        """Access control of all nodes that start from now on."""
 
     async def start_name_server(self) -> None:
         directory = str(self._tmp_path / "namesrv")
-        self.namesrv = NamesrvApp(NamesrvConfig(listen_port=0, epoch_store_dir=directory))
+        self.namesrv = NamesrvApp(
+            NamesrvConfig(listen_port=0, epoch_store_dir=directory), tls_config=self.tls, auth_config=self.auth_config
+        )
         await self.namesrv.start()
         self._stack.push_async_callback(self.namesrv.stop)
 
@@ -48,6 +56,8 @@ class HaCluster:
             BrokerConfig(**{**common, **broker_settings}),
             store_config(self._tmp_path / name, **store_settings),
             log=log,
+            tls_config=self.tls,
+            auth_config=self.auth_config,
         )
         await app.start()
         self.brokers[name] = app

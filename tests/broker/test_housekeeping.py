@@ -30,7 +30,7 @@ def housekeeping(tables: Any, log: CapturedLog, clock: ManualClock) -> Housekeep
     nobody: Any = SimpleNamespace(
         expire=lambda before_ns: ([], []), members_changed=lambda groups: None, refresh=lambda: None
     )
-    return Housekeeping(BrokerConfig(), tables, nobody, nobody, nobody, nobody, clock, log)
+    return Housekeeping(BrokerConfig(), tables, nobody, nobody, nobody, lambda: None, nobody, clock, log)
 
 
 @pytest.mark.parametrize("error", [DiskError("sick"), FileNotFoundError("gone"), RuntimeError("a bug")])

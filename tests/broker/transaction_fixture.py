@@ -28,10 +28,15 @@ class OneProducer:
 
     def __init__(self) -> None:
         self.online = True
+        self.hidden: set[str] = set()
+        """Topics that the producer's user may not send to."""
         self.asked: list[tuple[CheckTransactionStateRequestHeader, bytes]] = []
 
     def producers(self, group: str) -> list[Any]:
         return ["connection"] if self.online and group == GROUP else []
+
+    def may_see(self, connection: Any, topic: str) -> bool:
+        return topic not in self.hidden
 
     def send(self, connection: Any, header: CheckTransactionStateRequestHeader, body: bytes) -> None:
         self.asked.append((header, body))

@@ -12,6 +12,7 @@ import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from pathlib import Path
 
 from pocketmq.cli.main import main
@@ -25,7 +26,7 @@ def run_in_process(
         out = stack.enter_context(tempfile.TemporaryFile())
         errors = stack.enter_context(tempfile.TemporaryFile())
         with _place(environment, directory), _standard_files(stdin, out.fileno(), errors.fileno()):
-            code = _call(arguments)
+            code = copy_context().run(_call, arguments)  # how a command connects ends with it
         return subprocess.CompletedProcess(list(arguments), code, _whole(out.fileno()), _whole(errors.fileno()))
 
 

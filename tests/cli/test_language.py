@@ -39,6 +39,19 @@ EFFECTS: Final = {
     "bench": ADDS,  # topics of its own
     "scenario": LOCAL,
     "trace": READS,
+    "explain": READS,
+    "init": LOCAL,
+    "user create": ADDS,
+    "user update": CHANGES,
+    "user delete": DESTROYS,
+    "user list": READS,
+    "acl create": ADDS,
+    "acl delete": DESTROYS,
+    "acl list": READS,
+    "acl test": READS,
+    "acl log": READS,
+    "acl import": DESTROYS,  # gives rights to many users at once: it shows its plan and asks
+    "whoami": READS,
     "topic list": READS,
     "topic create": ADDS,
     "topic alter": CHANGES,
@@ -77,8 +90,11 @@ EFFECTS: Final = {
     "pipeline dedupe": ADDS,
     "pipeline reconcile": LOCAL,
     "pipeline flow-control": LOCAL,
+    "config convert": READS,
     "config show": READS,
     "config template": READS,
+    "tls init": LOCAL,
+    "tls show": READS,
     "log verify": READS,
     "log dump": READS,
     "log export": LOCAL,
@@ -186,6 +202,9 @@ RUNS: Final = {
     "ha demote": ("pocket", "--force"),
     "ha accept-loss": ("pocket",),
     "ha forget": ("pocket",),
+    "user delete": ("app",),
+    "acl delete": ("app",),
+    "acl import": ("plain_acl.yml",),
     "lock release": ("--group", "kept", "--topic", "Kept", "--queue", "0"),
     "dlq resend": ("kept", "--all"),
     "dlq purge": ("kept",),
@@ -193,7 +212,7 @@ RUNS: Final = {
     "retry-store purge": ("rocksdb://store",),
 }
 """A command line of every command that destroys."""
-NOTHING_THERE: Final = {"lock release", "dlq resend", "dlq purge", "transaction end", "retry-store purge"}
+NOTHING_THERE: Final = {"acl import", "lock release", "dlq resend", "dlq purge", "transaction end", "retry-store purge"}
 """There is nothing to destroy here: their own tests have it."""
 
 

@@ -43,7 +43,7 @@ def without_times(text: str) -> str:
 def test_the_text_of_a_mistake(
     line: str, code: int, text: str, brokers: dict[str, str], run_command: RunCommand, tmp_path: Path
 ) -> None:
-    (tmp_path / "broker.conf").write_text("brokerName=broker-a\nlistenPort=10911\n")
+    (tmp_path / "broker.conf").write_text("brokerName=broker-a\nlistenPort=tenthousand\n")
     with socket.create_server(("127.0.0.1", 0)) as used:
         places = {**brokers, "dead": "127.0.0.1:1", "used": str(used.getsockname()[1]), "path": str(tmp_path)}
         line, _, stdin = line.partition(" < ")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import ConfigError
-from pocketmq.common.settings import Layer, SettingsReader, expected_text, snake_case
+from pocketmq.common.settings import Layer, SettingsReader, expected_text
+from pocketmq.common.spelling import snake_case
 
 
 class DiskConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,14 @@ def test_an_unknown_variable_is_refused_but_names_without_a_section_are_left_alo
         ConfigError, match=r"POCKETMQ_DISK__NAMES: unknown key 'names' in \[disk\]; did you mean 'name'"
     ):
         READER.from_environment({"POCKETMQ_DISK__NAMES": "x"})
+
+
+def test_the_variables_of_clients_do_not_stop_a_daemon() -> None:
+    """They may be set for a whole session, and a daemon may have a section ``tls``."""
+    reader = SettingsReader({"tls": NetConfig})
+    assert reader.from_environment({"POCKETMQ_TLS_CA": "ca.pem", "POCKETMQ_TLS": "true"}) == {}
+    with pytest.raises(ConfigError, match="POCKETMQ_TLS__NAME"):
+        reader.from_environment({"POCKETMQ_TLS_NAME": "x"})
 
 
 @pytest.mark.parametrize(

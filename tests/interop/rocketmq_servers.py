@@ -9,10 +9,11 @@ Lives here: their files, ports, start and end.
 
 import json
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,15 @@ def _is_free(port: int) -> bool:
 
 
 def ask_json(
-    address: str, code: int, ext_fields: dict[str, str] | None = None, timeout_s: float = 5
+    address: str,
+    code: int,
+    ext_fields: dict[str, str] | None = None,
+    timeout_s: float = 5,
+    tls: ssl.SSLContext | None = None,
+    body: bytes = b"",
 ) -> tuple[int, str, bytes]:
     """Send one request with a JSON header over a separate connection; return (code, remark, body) of the answer."""
-    answer, body = _ask(address, code, ext_fields or {}, timeout_s)
+    answer, body = _ask(address, code, ext_fields or {}, timeout_s, tls, body)
     return answer["code"], answer.get("remark") or "", body
 
 
@@ -77,12 +83,22 @@ def ask_offset(address: str, code: int, ext_fields: dict[str, str]) -> int:
     return int(answer["extFields"]["offset"]) if answer["code"] == 0 else -1
 
 
-def _ask(address: str, code: int, ext_fields: dict[str, str], timeout_s: float) -> tuple[dict[str, Any], bytes]:
+def _ask(
+    address: str,
+    code: int,
+    ext_fields: dict[str, str],
+    timeout_s: float,
+    tls: ssl.SSLContext | None = None,
+    content: bytes = b"",
+) -> tuple[dict[str, Any], bytes]:
     host, port = address.rsplit(":", 1)
     header = {"code": code, "language": "JAVA", "version": 409, "opaque": 1, "flag": 0, "extFields": ext_fields}
     text = json.dumps(header).encode()
-    with socket.create_connection((host, int(port)), timeout_s) as connection:
-        connection.sendall(struct.pack(">II", 4 + len(text), len(text)) + text)
+    with ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((host, int(port)), timeout_s))
+        if tls is not None:
+            connection = stack.enter_context(tls.wrap_socket(connection, server_hostname=host))
+        connection.sendall(struct.pack(">II", 4 + len(text) + len(content), len(text)) + text + content)
         with connection.makefile("rb") as stream:
             length, header_length = struct.unpack(">II", stream.read(8))
             answer = json.loads(stream.read(header_length & 0xFFFFFF))
@@ -95,10 +111,24 @@ def _write_properties(path: Path, properties: dict[str, object]) -> None:
 
 
 class RocketMQServers:
-    """One name server and one broker of one version; the broker can be stopped and restarted on its store."""
+    """One name server and one broker of one version; the broker can be stopped and restarted on its store.
 
-    def __init__(self, version: str, directory: Path, properties: dict[str, object]) -> None:
+    ``refusals``: codes that the broker answers strangers with, where it has access control. ``tls``: how to ask both,
+    where they take nothing else; ``java_options``: for both.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        directory: Path,
+        properties: dict[str, object],
+        *,
+        refusals: tuple[int, ...] = (),
+        tls: ssl.SSLContext | None = None,
+        java_options: tuple[str, ...] = (),
+    ) -> None:
         """Start nothing yet. ``version``: "4.9" or "5.3"."""
+        self._refusals, self.tls, self._java_options = refusals, tls, java_options
         self.version, self.directory = version, directory
         self.kind = f"server-{version}"
         self.cluster, self.broker_name = CLUSTER_NAME, BROKER_NAME
@@ -155,7 +185,7 @@ class RocketMQServers:
     def start(self) -> None:
         """Start both and wait until the broker is registered."""
         self._start("namesrv", NAMESRV_MAIN, ("-Xms64m", "-Xmx256m"))
-        self._wait("namesrv", lambda: ask_json(self.namesrv, GET_BROKER_CLUSTER_INFO)[0] == 0)
+        self._wait("namesrv", lambda: self._asked(self.namesrv, GET_BROKER_CLUSTER_INFO)[0] == 0)
         self.start_broker()
 
     def start_broker(self) -> None:
@@ -163,10 +193,13 @@ class RocketMQServers:
         self._start("broker", BROKER_MAIN, ("-Xms256m", "-Xmx512m", "-XX:MaxDirectMemorySize=256m", *DISK_MAY_BE_FULL))
 
         def is_registered() -> bool:
-            answers = ask_json(self.broker, 28)[0] == 0
-            return answers and self.broker.encode() in ask_json(self.namesrv, GET_BROKER_CLUSTER_INFO)[2]
+            answers = self._asked(self.broker, 28)[0] in (0, *self._refusals)
+            return answers and self.broker.encode() in self._asked(self.namesrv, GET_BROKER_CLUSTER_INFO)[2]
 
         self._wait("broker", is_registered)
+
+    def _asked(self, address: str, code: int) -> tuple[int, str, bytes]:
+        return ask_json(address, code, tls=self.tls)
 
     def process(self, part: str) -> JavaProcess:
         """Return the process of "namesrv" or "broker"."""
@@ -195,7 +228,7 @@ class RocketMQServers:
 
     def _start(self, part: str, main_class: str, memory: tuple[str, ...]) -> None:
         home = self.directory / "home"
-        options = (*memory, f"-Drocketmq.home.dir={home}", f"-Duser.dir={self.directory}")
+        options = (*memory, *self._java_options, f"-Drocketmq.home.dir={home}", f"-Duser.dir={self.directory}")
         command = java_command(
             self.kind, main_class, self.directory, options, ("-c", str(self.directory / f"{part}.properties"))
         )
@@ -226,7 +259,13 @@ def rocketmq_servers(version: str, directory: Path, **broker_properties: object)
     """
     require_java()
     directory.mkdir(parents=True, exist_ok=True)
-    servers = RocketMQServers(version, directory, broker_properties)
+    with running(RocketMQServers(version, directory, broker_properties)) as servers:
+        yield servers
+
+
+@contextmanager
+def running(servers: RocketMQServers) -> Iterator[RocketMQServers]:
+    """Start servers, and stop them when the block ends."""
     try:
         servers.start()
         yield servers

@@ -27,18 +27,6 @@ REFUSED = [
     ("setCommitLogReadAheadMode -b {broker} -m 0", 2004),
     ("resetMasterFlushOffset -b {broker} -o 0", 908),
     ("exportPopRecord -b {broker}", 200056),
-    ("createUser -b {broker} -u u -p p", 3001),
-    ("updateUser -b {broker} -u u -p p", 3002),
-    ("deleteUser -b {broker} -u u", 3003),
-    ("getUser -b {broker} -u u", 3004),
-    ("listUser -b {broker}", 3005),
-    ("createAcl -b {broker} -s User:u -r Topic:a -a Pub -d Allow", 3006),
-    ("updateAcl -b {broker} -s User:u -r Topic:a -a Pub -d Allow", 3007),
-    ("deleteAcl -b {broker} -s User:u", 3008),
-    ("getAcl -b {broker} -s User:u", 3009),
-    ("listAcl -b {broker}", 3010),
-    ("copyUser -f {broker} -t {broker}", 3005),
-    ("copyAcl -f {broker} -t {broker}", 3010),
     ("addBroker -c {broker} -b /nowhere", 902),
     ("removeBroker -c {broker} -b DefaultCluster:broker-a:0", 903),
     ("updateStaticTopic -b broker-a -t Static -qn 2", 513),
@@ -83,6 +71,25 @@ def test_refused_commands(mq: Site, command: str, code: int) -> None:
         return
     output = mq.admin.run(*words)
     assert f"CODE: 3  DESC:  request type {code} not supported" in output.err + output.out, output
+
+
+def test_users_where_nobody_has_to_authenticate(mq: Site) -> None:
+    """5.3: an open broker has no users, and makes none; test_mqadmin_access.py has a protected one."""
+    if not mq.admin.is_5:
+        return
+    at = ("-b", mq.server.broker)
+    for command in (
+        ("createUser", *at, "-u", "app", "-p", "app-secret-1"),
+        ("updateUser", *at, "-u", "app", "-p", "app-secret-1"),
+        ("deleteUser", *at, "-u", "app"),
+        ("createAcl", *at, "-s", "User:app", "-r", "Topic:a", "-a", "Pub", "-d", "Allow"),
+        ("updateAcl", *at, "-s", "User:app", "-r", "Topic:a", "-a", "Pub", "-d", "Allow"),
+        ("deleteAcl", *at, "-s", "User:app"),
+    ):
+        refused = mq.admin.run(*command)
+        assert "this server knows no users" in refused.err + refused.out, refused
+    for name in ("listUser", "listAcl"):
+        assert mq.admin.ok(name, *at).lines == []
 
 
 def test_commands_on_files_alone(mq: Site) -> None:

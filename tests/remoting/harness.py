@@ -13,6 +13,8 @@ from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.frame import Frame, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.protocol.hello import Announcement
+from pocketmq.remoting.security.client_security import NO_SECURITY, ClientSecurity
+from pocketmq.remoting.security.tls_files import TlsFiles
 from pocketmq.remoting.server import RemotingServer, ServerConfig
 
 ANNOUNCED = Announcement(cluster="C", broker="b")
@@ -50,7 +52,13 @@ def echo(connection: Connection, request: Request) -> None:
 
 
 async def start_server(
-    handler: EchoHandler, *, log: EventLog | None = None, clock: Clock | None = None, port: int = 0, **config: Any
+    handler: EchoHandler,
+    *,
+    log: EventLog | None = None,
+    clock: Clock | None = None,
+    port: int = 0,
+    tls: TlsFiles | None = None,
+    **config: Any,
 ) -> RemotingServer:
     server = RemotingServer(
         ServerConfig(**config),
@@ -58,17 +66,24 @@ async def start_server(
         announce=lambda connection: ANNOUNCED,
         log=log or NullLog(),
         clock=clock or SystemClock(),
+        tls=tls,
     )
     await server.start("127.0.0.1", port)
     return server
 
 
 async def open_channel(
-    server: RemotingServer, *, hello: bool = True, log: EventLog | None = None, **config: Any
+    server: RemotingServer,
+    *,
+    hello: bool = True,
+    log: EventLog | None = None,
+    security: ClientSecurity = NO_SECURITY,
+    **config: Any,
 ) -> ClientChannel:
     """Open a channel; it probes a server that is slow to say hello only where ``config`` says when."""
     settings = ChannelConfig(**{"hello_probe_after_ms": 60_000, **config})
-    channel = ClientChannel(f"127.0.0.1:{server.port}", clock=SystemClock(), log=log or NullLog(), config=settings)
+    address = f"127.0.0.1:{server.port}"
+    channel = ClientChannel(address, clock=SystemClock(), log=log or NullLog(), config=settings, security=security)
     await channel.open()
     if hello:
         await channel.hello()

@@ -109,17 +109,17 @@ def test_what_a_socket_does_not_take_follows(seed: int, loop: Any) -> None:
 class FakeTransport:
     """A transport that keeps what it gets."""
 
-    def __init__(self, *, sock: bool = True) -> None:
+    def __init__(self, *, sock: bool = True, tls: bool = False) -> None:
         self.got: list[bytes] = []
+        self._infos = {"socket": self if sock else None, "sslcontext": "a context" if tls else None}
         self.closing = False
         self.unwritten_bytes = 0
-        self._socket = self if sock else None
 
     def fileno(self) -> int:
         return 7
 
     def get_extra_info(self, name: str) -> Any:
-        return self._socket
+        return self._infos[name]
 
     def is_closing(self) -> bool:
         return self.closing
@@ -185,5 +185,14 @@ async def test_a_lost_connection_is_left_to_the_transport() -> None:
         raise BrokenPipeError
 
     transport: Any = FakeTransport()
+    Output(asyncio.get_running_loop(), transport, lambda: None, write).write_now(b"x")
+    assert transport.got == [b"x"]
+
+
+async def test_nothing_goes_past_the_transport_that_encrypts() -> None:
+    def write(descriptor: int, data: Any) -> int:
+        raise AssertionError("plain text on the socket")
+
+    transport: Any = FakeTransport(tls=True)
     Output(asyncio.get_running_loop(), transport, lambda: None, write).write_now(b"x")
     assert transport.got == [b"x"]

@@ -179,6 +179,7 @@ def test_a_message_is_dispatched_read_and_found_by_its_key(tmp_path: Path) -> No
     found = store.query("T", "green", 0, 1 << 60, 10)
     assert [decode_record(record).body for record in found] == [b"hello"]
     assert store.query("T", "gree", 0, 1 << 60, 10) == []
+    store.find_earliest()
     assert store.store_time("T", 1, 0) == result.store_timestamp == store.earliest_store_time()
     assert store.offset_by_time("T", 1, result.store_timestamp) == 0
     assert store.queues() == [("T", 1, 0, 1)]

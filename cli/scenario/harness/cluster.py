@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.cli.scenario.harness.disk import Rule
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.logs import LogConfig, Logs
 from pocketmq.store.config import SHARED_MEMORY
@@ -36,12 +37,16 @@ SMALL_STORE: Final[Mapping[str, str]] = {
 }
 """Small files, for a temporary directory and five locked buffers; no scenario depends on their size."""
 
-Rule = Mapping[str, object]
-APPENDS: Final[Rule] = {"operations": ["store", "write_at"], "path": "commitlog/*", "bytes_min": 64}
-"""Each append, once: a small group is written, a large one is stored into the map, and its head, below 64 bytes, is
-written. With the write-buffer pool: each write of the commit thread."""
-COMMITS: Final[Rule] = {"operations": ["write_at"], "path": "commitlog/*"}
-"""Each write of the commit thread, which runs only with the write-buffer pool."""
+OWN_SETTINGS: Final = frozenset(
+    (
+        *("broker.broker_name", "broker.broker_id", "broker.listen_port", "broker.namesrv_addr"),
+        *("log.format", "log.file", "fault.enable", "fault.control_file", "store.store_path_root_dir"),
+        *("store.broker_role", "store.ha_master_address", "store.ha_listen_port"),
+    )
+)
+"""Settings by which a scenario runs its brokers; no reader may change them."""
+PORT_STEP: Final = 10
+"""From one broker's port to the next one's: between them are the ports of replication and of the VIP channel."""
 
 
 async def spawn(arguments: Sequence[str], errors_file: Path) -> asyncio.subprocess.Process:
@@ -116,27 +121,33 @@ class BrokerProcess(Process):
     """One broker. Its directory and log survive ``kill`` and ``start``."""
 
     def __init__(
-        self, name: str, directory: Path, namesrv: str, settings: Mapping[str, str], module: str = COMMAND
+        self,
+        name: str,
+        directory: Path,
+        namesrv: str,
+        settings: Mapping[str, str],
+        module: str = COMMAND,
+        port: int = 0,
     ) -> None:
-        """``module``: the program that runs as ``pocketmq``."""
+        """``module``: the program that runs as ``pocketmq``. ``port`` 0: any."""
         self.name = name
         self.address = ""
         self.started_s = 0.0
         directory.mkdir(parents=True)
         self._directory = directory
         self._control = directory / "faults.json"
-        self._log = directory / "broker.log"
+        self.log = directory / "broker.log"
         values = {
             "broker.broker_name": name,
             "log.format": "json",
-            "log.file": str(self._log),
+            "log.file": str(self.log),
             "fault.enable": "true",
             "fault.control_file": str(self._control),
             **_without_metrics(),
             **SMALL_STORE,
             **settings,
         }
-        arguments = ["broker", "--namesrv", namesrv, "--data-dir", str(directory / "store"), "--broker-port", "0"]
+        arguments = ["broker", "--namesrv", namesrv, "--data-dir", str(directory / "store"), "--broker-port", str(port)]
         arguments += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
         super().__init__(arguments, directory / "stderr.txt", module)
 
@@ -164,8 +175,8 @@ class BrokerProcess(Process):
     def log_lines(self) -> list[dict[str, Any]]:
         """Return the lines of its log, oldest first."""
         lines: list[dict[str, Any]] = []
-        if self._log.exists():
-            for line in self._log.read_text("utf-8", "replace").splitlines():
+        if self.log.exists():
+            for line in self.log.read_text("utf-8", "replace").splitlines():
                 with contextlib.suppress(*DECODE_ERRORS, json.JSONDecodeError):
                     lines.append(json.loads(line))
         return lines
@@ -174,37 +185,45 @@ class BrokerProcess(Process):
 class Cluster:
     """A name server and the brokers of all phases; at the end they are killed and their files removed.
 
-    ``keep``: leave the directory.
+    ``keep``: leave the directory. ``settings``: of every broker, above those of the scenario. ``namesrv_port``, and
+    ``broker_port`` of the first broker, from which the others are ``PORT_STEP`` apart; 0: any.
     """
 
-    def __init__(self, *, keep: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        keep: bool = False,
+        settings: Mapping[str, str] | None = None,
+        namesrv_port: int = 0,
+        broker_port: int = 0,
+    ) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="pocketmq-scenario-"))
         shared = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None
         self._memory = Path(tempfile.mkdtemp(prefix="pocketmq-scenario-", dir=shared))  # of killed brokers' buffers
         self.namesrv = ""
-        self._keep = keep
+        self.keep = keep
+        self.settings = dict(settings or {})
+        self._broker_port = broker_port
         self._logs = Logs(LogConfig(format="json", file=str(self.directory / "client.log")))
         self.client_log = self._logs.logger("client")
-        arguments = ["namesrv", "--namesrv-port", "0", "--log-level", "warning"]
+        arguments = ["namesrv", "--namesrv-port", str(namesrv_port), "--log-level", "warning"]
         self._name_server = Process(arguments, self.directory / "namesrv.txt")
         self._brokers: list[BrokerProcess] = []
 
-    async def start_all(self, phases: Sequence[Sequence[Mapping[str, str]]]) -> list[list[BrokerProcess]]:
+    async def start_all(
+        self, phases: Sequence[Sequence[Mapping[str, str]]], names: Sequence[str] = ()
+    ) -> list[list[BrokerProcess]]:
         """Start one broker for each set of settings of each phase, each with a new store.
 
-        Names hold the phase and the broker in it: ``broker-1a``, ``broker-1b``, ``broker-2a``, …
+        Their names hold the name of the phase, by default its number, and the broker in it: ``broker-1a``,
+        ``broker-1b``, ``broker-2a``, …
         """
-        started: list[list[BrokerProcess]] = []
-        for phase, brokers in enumerate(phases, 1):
-            names = [f"broker-{phase}{chr(ord('a') + number)}" for number in range(len(brokers))]
-            started.append(
-                [
-                    BrokerProcess(name, self.directory / name, self.namesrv, self._with_memory(settings))
-                    for name, settings in zip(names, brokers, strict=True)
-                ]
-            )
-            self._brokers += started[-1]
-        results = await asyncio.gather(*(broker.start() for broker in self._brokers), return_exceptions=True)
+        started = [
+            [self.add(f"broker-{phase}{chr(ord('a') + number)}", settings) for number, settings in enumerate(brokers)]
+            for phase, brokers in zip(names or range(1, len(phases) + 1), phases, strict=True)
+        ]
+        these = [broker for brokers in started for broker in brokers]
+        results = await asyncio.gather(*(broker.start() for broker in these), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -212,12 +231,11 @@ class Cluster:
 
     def add(self, name: str, settings: Mapping[str, str], module: str = COMMAND) -> BrokerProcess:
         """Add a broker that does not run yet; it ends with the cluster."""
-        broker = BrokerProcess(name, self.directory / name, self.namesrv, self._with_memory(settings), module)
+        values = {"store.transient_store_pool_path": str(self._memory), **settings, **self.settings}
+        port = self._broker_port + PORT_STEP * len(self._brokers) if self._broker_port else 0
+        broker = BrokerProcess(name, self.directory / name, self.namesrv, values, module, port)
         self._brokers.append(broker)
         return broker
-
-    def _with_memory(self, settings: Mapping[str, str]) -> dict[str, str]:
-        return {"store.transient_store_pool_path": str(self._memory), **settings}
 
     async def kill(self, brokers: Sequence[BrokerProcess]) -> None:
         """Kill the brokers of a phase, after their metrics were read."""
@@ -246,7 +264,7 @@ class Cluster:
         finally:
             self._logs.close()
             shutil.rmtree(self._memory, ignore_errors=True)
-            if not self._keep:
+            if not self.keep:
                 shutil.rmtree(self.directory, ignore_errors=True)
 
 

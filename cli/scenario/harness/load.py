@@ -10,14 +10,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.cli.scenario.knobs import Knobs
 from pocketmq.cli.scenario.report.report import Send
 from pocketmq.client import Message, Producer, PullConsumer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.connection.instance import ClientInstance
-from pocketmq.client.errors import SendFailed
+from pocketmq.client.errors import SendFailed, SendTimeout
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codes import ResponseCode
@@ -36,6 +37,17 @@ class Load:
     burst: int = 0
     rate: float = 0.0
     seconds: float = 0.0
+    body_bytes: int = BODY_BYTES
+
+    @classmethod
+    def chosen(cls, knobs: Knobs, *, burst: int = 0, rate: float, seconds: float) -> Self:
+        """Return a load of a scenario's own numbers with those that the reader chose."""
+        return cls(
+            knobs.get("burst", burst),
+            knobs.get("rate", rate),
+            knobs.get("seconds", seconds),
+            knobs.get("body_bytes", BODY_BYTES),
+        )
 
     def due_s(self) -> list[float]:
         """Return when each send is due, from the start of the load."""
@@ -43,7 +55,7 @@ class Load:
 
     def __str__(self) -> str:
         parts = [f"{self.burst:,} sends at once"] if self.burst else []
-        if self.rate:
+        if self.rate and self.seconds:
             parts.append(f"{self.rate:g} a second for {self.seconds:g} s")
         return ", then ".join(parts)
 
@@ -130,7 +142,7 @@ async def run_load(
         for number, due_s in enumerate(load.due_s(), first_number):
             wait_s = start_s + due_s - clock_s()
             await asyncio.sleep(max(0.0, wait_s))  # at least one turn of the loop: the previous frame leaves alone
-            body = f"{number:09d}".encode().ljust(BODY_BYTES, b".")
+            body = f"{number:09d}".encode().ljust(load.body_bytes, b".")
             tasks.append(loop.create_task(_send(producer, Message(topic, body), start_s, due_s)))
         return await asyncio.gather(*tasks)
     finally:
@@ -149,6 +161,8 @@ async def _send(producer: Producer, message: Message, start_s: float, due_s: flo
     except SendFailed as error:
         last = error.attempts[-1]
         code = f"{last.answer_code} {_code_name(last.answer_code)}: " if last.answer_code >= 0 else ""
+        if isinstance(error, SendTimeout) and not code:
+            code = f"RemotingTooMuchRequestException: {error.what.partition(';')[0]}; "  # as RocketMQ's clients see it
         cause = getattr(last, "cause", None) or error.cause
         return ended(
             False,

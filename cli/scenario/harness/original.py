@@ -62,6 +62,9 @@ class SerialTransfer(GroupTransfer):
         if self._watcher is not None:
             self._watcher.wake()
 
+    def give_up(self) -> None:
+        """Let all wait their turn: RocketMQ's service does not learn that a slave has left."""
+
     def watch(self) -> float | None:
         """Serve the first waiting send, and the next one only when that is done."""
         waiting = self._waiting

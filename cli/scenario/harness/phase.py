@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from pocketmq.cli.scenario.harness.cluster import BrokerProcess, Cluster, Rule
+from pocketmq.cli.scenario.harness.cluster import BrokerProcess, Cluster
+from pocketmq.cli.scenario.harness.disk import Rule
 from pocketmq.cli.scenario.harness.load import Load, Options, create_topic, read_topic, run_load, warm_up
 from pocketmq.cli.scenario.harness.watch import Watch
 from pocketmq.cli.scenario.report.report import Check, Evidence, Latency, Phase, Send, latency, outcomes_of, points_of

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
@@ -16,7 +16,8 @@ import msgspec
 
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.cli.scenario.harness.cable import Cable
-from pocketmq.cli.scenario.harness.cluster import COMMAND, BrokerProcess, Cluster, Rule
+from pocketmq.cli.scenario.harness.cluster import COMMAND, BrokerProcess, Cluster
+from pocketmq.cli.scenario.harness.disk import Rule
 from pocketmq.cli.scenario.harness.load import Load, Options, create_topic, read_topic, run_load, warm_up
 from pocketmq.cli.scenario.harness.phase import FAULTS_SEEN_S, Measured, Plan, Progress, expect, none, to_phase
 from pocketmq.cli.scenario.harness.watch import Watch
@@ -54,6 +55,11 @@ class Act:
     at_s: float
     deed: Deed
     broker: int = 1
+
+
+def scaled(factor: float, at_s: float, deed: Deed) -> Act:
+    """Return an act whose time follows the length of the load."""
+    return Act(at_s * factor, deed)
 
 
 @dataclass(slots=True)
@@ -132,7 +138,7 @@ async def run_groups(cluster: Cluster, plans: Sequence[GroupPlan], progress: Pro
     """Run phases one after the other, each with its own brokers."""
     phases: list[Phase] = []
     for number, plan in enumerate(plans, 1):
-        run = _Run(cluster, plan, number, progress)
+        run = GroupRun(cluster, plan, number, progress)
         try:
             measured = await run.measure()
         finally:
@@ -142,7 +148,7 @@ async def run_groups(cluster: Cluster, plans: Sequence[GroupPlan], progress: Pro
     return phases
 
 
-class _Run:
+class GroupRun:
     """One phase while it runs."""
 
     def __init__(self, cluster: Cluster, plan: GroupPlan, number: int, progress: Progress) -> None:
@@ -209,6 +215,28 @@ class _Run:
                     )
                 )
         return measured
+
+    @contextlib.asynccontextmanager
+    async def incident(self) -> AsyncIterator[list[BrokerProcess]]:
+        """Start the brokers and bring the incident about, without a load; the end repairs it."""
+        plan, namesrv = self._plan, self._cluster.namesrv
+        async with Admin(namesrv=namesrv) as admin:
+            ha = HaAdmin(admin)
+            await self._start(ha)
+            await create_topic(namesrv, self._topic, [self._name])
+            async with plan.options.producer(namesrv, self._cluster.client_log) as producer:
+                await warm_up(producer, self._topic, 1)
+            breaks = [act for act in plan.acts if act.deed in ("kill", "freeze", "cut")]
+            for act in breaks:
+                self._do(act)
+            for switch in plan.switches:
+                self._brokers[switch.broker].faults(*switch.rules)
+            await asyncio.sleep(FAULTS_SEEN_S)
+            yield self._brokers
+            for act in breaks:
+                if act.deed == "kill":
+                    self._do(dataclasses.replace(act, deed="start"))
+            await self._repair(ha)
 
     async def end(self) -> None:
         """Kill all brokers of the phase."""

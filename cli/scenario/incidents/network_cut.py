@@ -8,7 +8,8 @@ from typing import Final
 
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import Settings, expect
-from pocketmq.cli.scenario.harness.replicas import Act, GroupMeasured, GroupPlan, no_send_fails
+from pocketmq.cli.scenario.harness.replicas import GroupMeasured, GroupPlan, no_send_fails, scaled
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = "broker_role=SYNC_MASTER: SEND_OK means that the slave has the message, so no promotion can lose it"
@@ -24,14 +25,17 @@ TIMES: Final[Settings] = {
 """Short, so that a cut is noticed within the run."""
 
 
-def plans(quick: bool) -> list[GroupPlan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[GroupPlan]:
     """Return the runs: the same load, the cable is cut in both directions at the same moment."""
-    cut = (Act(0.7 if quick else 1.5, "cut"),)
+    seconds = 2.5 if quick else 6.0
+    load = Load.chosen(knobs, rate=100, seconds=seconds)
+    at = partial(scaled, load.seconds / seconds)
+    cut = (at(0.7 if quick else 1.5, "cut"),)
     run = partial(
         GroupPlan,
-        load=Load(rate=100, seconds=2.5 if quick else 6),
+        load=load,
         brokers=(TIMES, TIMES),
-        options=Options(timeout_ms=5000),
+        options=Options(timeout_ms=knobs.get("timeout_ms", 5000)),
         events=("slave_disconnected",),
         acts=cut,
         has_cable=True,
@@ -67,7 +71,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             "the slave gets what it missed, and sends are SEND_OK again",
             checks=(no_send_fails, _one_copy),
             events=("slave_disconnected", "slave_connected"),
-            acts=(*cut, Act(2 if quick else 4.5, "heal")),
+            acts=(*cut, at(2 if quick else 4.5, "heal")),
         ),
     ]
 

@@ -15,6 +15,7 @@ from pocketmq.cli.scenario.harness.cluster import BrokerProcess, Cluster
 from pocketmq.cli.scenario.harness.load import Load
 from pocketmq.cli.scenario.harness.ordered_group import PERIOD_S, Moved, consume_until_moved
 from pocketmq.cli.scenario.harness.phase import Progress, Settings, Switch, expect
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check, Evidence, Phase, Send, latency, outcomes_of, points_of
 
 CURE: Final = (
@@ -71,20 +72,20 @@ class OrderedPlan:
         return self.life_ms / 1000 + 3 * SLACK_S
 
 
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
+async def run(cluster: Cluster, quick: bool, progress: Progress, knobs: Knobs = OWN) -> list[Phase]:
     """Run all four with times divided by five, or ten."""
-    return await _run(cluster, plans(quick), progress)
+    return await _run(cluster, plans(quick, knobs), progress)
 
 
-async def run_full(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
+async def run_full(cluster: Cluster, quick: bool, progress: Progress, knobs: Knobs = OWN) -> list[Phase]:
     """Run all four with RocketMQ's times: about a minute and a half."""
-    return await _run(cluster, plans(quick, 1), progress)
+    return await _run(cluster, plans(quick, knobs, 1), progress)
 
 
-def plans(quick: bool, scale: int | None = None) -> list[OrderedPlan]:
+def plans(quick: bool, knobs: Knobs = OWN, scale: int | None = None) -> list[OrderedPlan]:
     """Return the runs, their times divided by ``scale``."""
     scale = scale or (QUICK_SCALE if quick else SCALE)
-    life_ms = LIFE_MS // scale
+    life_ms = knobs.get("lock_ms", LIFE_MS) // scale
     load = Load(rate=round(1 / PERIOD_S), seconds=life_ms / 1000)
     scaled = "" if scale == 1 else f" (lock times divided by {scale}; --full runs them undivided)"
     run = partial(OrderedPlan, load=load, life_ms=life_ms, scale=scale)

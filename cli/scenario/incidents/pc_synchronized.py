@@ -17,6 +17,7 @@ from pocketmq.cli.scenario.harness.phase import (
     refused_with,
 )
 from pocketmq.cli.scenario.incidents.pcbusy import POOL, stall
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
@@ -30,9 +31,9 @@ TEXT: Final = "[PC_SYNCHRONIZED]"
 TWO: Final[Settings] = {"broker.send_message_thread_pool_nums": "2"}
 
 
-def plans(quick: bool) -> list[Plan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[Plan]:
     """Return the runs: two send threads, the same load and the same stall each time."""
-    stalled = stall(quick)
+    stalled = stall(quick, knobs)
     two = stalled.settings(TWO)
     run = partial(Plan, load=stalled.load, switches=stalled.switches, options=Options(timeout_ms=stalled.timeout_ms))
     not_stored = none("none of them is stored", _stored)

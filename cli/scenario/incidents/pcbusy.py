@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS
+from pocketmq.cli.scenario.harness.disk import stalls
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import (
     Measured,
@@ -23,6 +23,7 @@ from pocketmq.cli.scenario.harness.phase import (
     some,
     switches,
 )
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
@@ -55,27 +56,34 @@ class Stall:
     busy_ms: int
     """``os_page_cache_busy_timeout_mills``: 1,000 is RocketMQ's default and ours; less with --quick."""
 
+    knobs: Knobs = OWN
+
     @property
     def switches(self) -> tuple[Switch, ...]:
         """The disk of the first broker stalls, once: an append, or a commit where there is a pool."""
-        once = {"delay_ms": self.stall_ms, "count": 1}
-        return switches((self.begins_s, [{**APPENDS, **once}]))
+        return switches(*stalls(self.knobs, self.begins_s, self.stall_ms))
 
     def settings(self, more: Settings | None = None) -> dict[str, str]:
         """Return the settings that differ from the defaults, with ``more``."""
         return ({} if self.busy_ms == 1000 else {BUSY_KEY: str(self.busy_ms)}) | dict(more or {})
 
 
-def stall(quick: bool) -> Stall:
+def stall(quick: bool, knobs: Knobs = OWN) -> Stall:
     """Return the stall: 3.5 s, longer than a client waits; 1.2 s with --quick."""
-    if quick:
-        return Stall(0.1, 1200, Load(rate=100, seconds=1.5), 800, 400)
-    return Stall(0.5, 3500, Load(rate=100, seconds=5), 3000, 1000)
+    stall_ms, timeout_ms, busy_ms = (1200, 800, 400) if quick else (3500, 3000, 1000)
+    return Stall(
+        0.1 if quick else 0.5,
+        knobs.get("stall_ms", stall_ms),
+        Load.chosen(knobs, rate=100, seconds=1.5 if quick else 5),
+        knobs.get("timeout_ms", timeout_ms),
+        busy_ms,
+        knobs,
+    )
 
 
-def plans(quick: bool) -> list[Plan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[Plan]:
     """Return the runs: the same load and the same stall each time."""
-    stalled = stall(quick)
+    stalled = stall(quick, knobs)
     raised = {BUSY_KEY: "600000"}
     run = partial(Plan, load=stalled.load, switches=stalled.switches, options=Options(timeout_ms=stalled.timeout_ms))
     return [

@@ -7,8 +7,9 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import COMMITS, BrokerProcess, Cluster
-from pocketmq.cli.scenario.harness.load import Load, create_topic, read_topic, run_load, warm_up
+from pocketmq.cli.scenario.harness.cluster import BrokerProcess, Cluster
+from pocketmq.cli.scenario.harness.disk import COMMITS, slow
+from pocketmq.cli.scenario.harness.load import Load, Options, create_topic, read_topic, run_load, warm_up
 from pocketmq.cli.scenario.harness.phase import (
     FAULTS_SEEN_S,
     Measured,
@@ -22,6 +23,7 @@ from pocketmq.cli.scenario.harness.phase import (
 )
 from pocketmq.cli.scenario.harness.watch import Watch
 from pocketmq.cli.scenario.incidents.pcbusy import POOL
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check, Phase
 from pocketmq.client.admin.admin import Admin
 
@@ -42,22 +44,27 @@ SLACK_MS: Final = 300
 """How late a commit may come on a loaded machine."""
 
 
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
+async def run(cluster: Cluster, quick: bool, progress: Progress, knobs: Knobs = OWN) -> list[Phase]:
     """Run all four."""
-    return await run_plans(cluster, plans(quick), progress, _killed)
+    return await run_plans(cluster, plans(quick, knobs), progress, _killed)
 
 
-def plans(quick: bool) -> list[Plan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[Plan]:
     """Return the runs. The load ends with the kill: later sends would find no broker and prove nothing."""
     within_ms = 2 * INTERVAL_MS + SLACK_MS
-    run = partial(Plan, load=Load(rate=500, seconds=1.5 if quick else 4))
+    slow_ms = knobs.get("append_ms", SLOW_MS)
+    run = partial(
+        Plan,
+        load=Load.chosen(knobs, rate=500, seconds=1.5 if quick else 4),
+        options=Options(timeout_ms=knobs.get("timeout_ms", 3000)),
+    )
     return [
         run(
             "anonymous pool, slow commits",
             "fault",
-            f"a commit takes {SLOW_MS} ms: messages acknowledged since the last one die with the process",
-            switches=switches((0, [{**COMMITS, "delay_ms": SLOW_MS}])),
-            checks=(partial(_lost, 1), partial(_lost_within, 2 * SLOW_MS + within_ms)),
+            f"a commit takes {slow_ms} ms: messages acknowledged since the last one die with the process",
+            switches=switches((0, slow(knobs, SLOW_MS, COMMITS))),
+            checks=(partial(_lost, 1), partial(_lost_within, 2 * slow_ms + within_ms)),
             brokers=(ANONYMOUS,),
             acknowledged_may_be_lost=True,
         ),
@@ -73,7 +80,7 @@ def plans(quick: bool) -> list[Plan]:
             "surviving pool, slow commits",
             "cure",
             "the same kill: the next start finds the buffers in shared memory and writes them to the log",
-            switches=switches((0, [{**COMMITS, "delay_ms": SLOW_MS}])),
+            switches=switches((0, slow(knobs, SLOW_MS, COMMITS))),
             checks=(none("no send fails before the kill", lambda measured: len(measured.failed)),),
             brokers=(POOL,),
         ),

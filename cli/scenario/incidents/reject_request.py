@@ -9,6 +9,7 @@ from typing import Final
 from pocketmq.cli.scenario.harness.load import Options
 from pocketmq.cli.scenario.harness.phase import Measured, Plan, all_delivered, expect, refused_with
 from pocketmq.cli.scenario.incidents.pcbusy import POOL, REJECT, stall
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
@@ -21,9 +22,9 @@ PRICE: Final = (
 BUFFERS: Final = "store.transient_store_pool_size"
 
 
-def plans(quick: bool) -> list[Plan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[Plan]:
     """Return the runs: the same load each time."""
-    stalled = stall(quick)
+    stalled = stall(quick, knobs)
     run = partial(Plan, load=stalled.load, options=Options(timeout_ms=stalled.timeout_ms))
     return [
         run(

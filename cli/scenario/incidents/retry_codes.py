@@ -6,9 +6,10 @@ Lives here: the three runs.
 from functools import partial
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS
+from pocketmq.cli.scenario.harness.disk import slow
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import Measured, Plan, all_delivered, expect, retried, some, switches
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check, Send
 from pocketmq.client import RETRY_RESPONSE_CODES_4_9
 from pocketmq.remoting.codes import ResponseCode
@@ -21,33 +22,35 @@ PRICE: Final = "blind retries amplify an overload: the producer has a retry budg
 APPEND_MS: Final = 100
 
 
-def plans(quick: bool) -> list[Plan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[Plan]:
     """Return the runs: the first broker appends in 100 ms, one request a drain; the second is healthy."""
-    load = Load(rate=100, seconds=1.5 if quick else 4)
-    slow = switches((0, [{**APPENDS, "delay_ms": APPEND_MS}]))
+    load = Load.chosen(knobs, rate=100, seconds=1.5 if quick else 4)
+    options = partial(Options, timeout_ms=knobs.get("timeout_ms", 3000))
     old = frozenset(map(int, RETRY_RESPONSE_CODES_4_9))
-    run = partial(Plan, load=load, switches=slow, brokers=({"broker.send_drain_max": "1"}, {}))
+    run = partial(
+        Plan, load=load, switches=switches((0, slow(knobs, APPEND_MS))), brokers=({"broker.send_drain_max": "1"}, {})
+    )
     return [
         run(
             "retry codes of 4.9",
             "fault",
             "SYSTEM_BUSY is not in the set: the loop ends with an exception at the first busy answer",
             checks=(some("sends end with SYSTEM_BUSY", lambda measured: len(_busy(measured))), _one_attempt),
-            options=Options(retry_times=2, retry_response_codes=old),
+            options=options(retry_times=2, retry_response_codes=old),
         ),
         run(
             "retry codes of 5.3",
             "cure",
             "SYSTEM_BUSY is in the default set",
             checks=(all_delivered, retried),
-            options=Options(retry_times=2),
+            options=options(retry_times=2),
         ),
         run(
             "codes of 4.9 and addRetryResponseCode",
             "cure",
             "the same by hand, as 4.9.2 allows it",
             checks=(all_delivered, retried),
-            options=Options(retry_times=2, retry_response_codes=old, added_codes=(int(ResponseCode.SYSTEM_BUSY),)),
+            options=options(retry_times=2, retry_response_codes=old, added_codes=(int(ResponseCode.SYSTEM_BUSY),)),
         ),
     ]
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import Settings, expect
-from pocketmq.cli.scenario.harness.replicas import Act, GroupMeasured, GroupPlan, all_ok, no_send_fails
+from pocketmq.cli.scenario.harness.replicas import GroupMeasured, GroupPlan, all_ok, no_send_fails, scaled
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = "a second slave (total_replicas=3, in_sync_replicas=2): either one's confirmation is enough"
@@ -18,14 +19,17 @@ AT_ONCE_MS: Final = 1000
 """Far below ``slave_timeout`` (3 s), far above the time of an answer on a busy machine."""
 
 
-def plans(quick: bool) -> list[GroupPlan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[GroupPlan]:
     """Return the runs: the same load and the same death each time."""
+    seconds = 3.0 if quick else 6.0
+    load = Load.chosen(knobs, rate=100, seconds=seconds)
+    at = partial(scaled, load.seconds / seconds)
     run = partial(
         GroupPlan,
-        load=Load(rate=100, seconds=3 if quick else 6),
-        options=Options(timeout_ms=5000),
+        load=load,
+        options=Options(timeout_ms=knobs.get("timeout_ms", 5000)),
         events=("slave_disconnected",),
-        acts=(Act(0.5 if quick else 1.5, "kill"), Act(1.5 if quick else 3.5, "start")),
+        acts=(at(0.5 if quick else 1.5, "kill"), at(1.5 if quick else 3.5, "start")),
     )
     return [
         run(

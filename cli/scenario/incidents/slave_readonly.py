@@ -15,6 +15,7 @@ from pocketmq.cli.scenario.harness.cluster import Cluster
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import Progress, Settings, Switch, expect, none
 from pocketmq.cli.scenario.harness.replicas import READ_ONLY, GroupMeasured, GroupPlan, no_send_fails, run_groups
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check, Phase
 
 CURE: Final = (
@@ -41,16 +42,25 @@ class Scale:
     """``slave_timeout`` of the runs with a deadline for each send."""
     client_ms: int
     probe_ms: int
+    probes: int
 
 
-def scale(quick: bool) -> Scale:
+def scale(quick: bool, knobs: Knobs = OWN) -> Scale:
     """Return the times: 128 sends of 30 s after a flood of 8,000, or, with --quick, of 5 s after 1,800."""
-    if quick:
-        return Scale(Load(rate=600, seconds=3), 2500, 500, 2000, 5000)
-    return Scale(Load(rate=1000, seconds=8), 5000, 1500, 3000, 30_000)
+    rate, seconds = (600, 3) if quick else (1000, 8)
+    serial_ms, own_ms, client_ms, probe_ms = (2500, 500, 2000, 5000) if quick else (5000, 1500, 3000, 30_000)
+    given = knobs.given.get("slave_timeout_ms")
+    return Scale(
+        Load.chosen(knobs, rate=rate, seconds=seconds),
+        given or serial_ms,
+        given or own_ms,
+        client_ms,
+        knobs.get("timeout_ms", probe_ms),
+        knobs.get("probes", PROBES),
+    )
 
 
-async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
+async def run(cluster: Cluster, quick: bool, progress: Progress, knobs: Knobs = OWN) -> list[Phase]:
     """Run all four."""
     if quick:
         full, short = scale(False), scale(True)
@@ -58,12 +68,12 @@ async def run(cluster: Cluster, quick: bool, progress: Progress) -> list[Phase]:
             f"--quick: each of {PROBES} sends has {short.probe_ms / 1000:g} s instead of {full.probe_ms / 1000:g} s, "
             f"{short.serial_ms / 1000:g} s for each waiting send instead of {full.serial_ms / 1000:g} s"
         )
-    return await run_groups(cluster, plans(quick), progress)
+    return await run_groups(cluster, plans(quick, knobs), progress)
 
 
-def plans(quick: bool) -> list[GroupPlan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[GroupPlan]:
     """Return the runs: the same flood and the same disk each time."""
-    times = scale(quick)
+    times = scale(quick, knobs)
     slave: Settings = {"store.flush_disk_type": "SYNC_FLUSH"}
 
     def master(slave_timeout_ms: int, **more: str) -> dict[str, str]:
@@ -82,7 +92,7 @@ def plans(quick: bool) -> list[GroupPlan]:
         brokers=(master(times.own_ms), slave),
         options=Options(timeout_ms=times.client_ms),
         events=("slave_disk_failed", "flush_slave_timeout"),
-        probes=PROBES,
+        probes=times.probes,
         probe_options=Options(timeout_ms=times.probe_ms, retry_times=2),
     )
     return [
@@ -91,7 +101,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             "fault",
             f"one waiting send after the other, each up to {times.serial_ms / 1000:g} s, behind a slave that is "
             "connected and does not move: later sends never get an answer",
-            checks=(_flood_ends, _no_probe_delivered),
+            checks=(_flood_ends, partial(_no_probe_delivered, times.probes)),
             brokers=(master(times.serial_ms), slave),
             originals=(0, 1),
         ),
@@ -100,7 +110,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             "cure",
             "the incident's cure: a send that arrives when the slave lacks more gets SLAVE_NOT_AVAILABLE at once; "
             "earlier ones still wait",
-            checks=(partial(_probes_get, "SLAVE_NOT_AVAILABLE", 1000),),
+            checks=(partial(_probes_get, times.probes, "SLAVE_NOT_AVAILABLE", 1000),),
             brokers=(master(times.serial_ms, **{FALLBEHIND: str(SMALL_BYTES)}), slave),
             originals=(0, 1),
         ),
@@ -111,7 +121,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             checks=(
                 no_send_fails,
                 partial(_own_deadline, times),
-                partial(_probes_get, "FLUSH_SLAVE_TIMEOUT", times.own_ms + 1000),
+                partial(_probes_get, times.probes, "FLUSH_SLAVE_TIMEOUT", times.own_ms + 1000),
             ),
             originals=(1,),
         ),
@@ -119,7 +129,7 @@ def plans(quick: bool) -> list[GroupPlan]:
             "a slave that says so",
             "cure",
             "PocketMQ's slave closes its connection when its disk refuses: no send waits for it",
-            checks=(no_send_fails, partial(_probes_get, "SLAVE_NOT_AVAILABLE", 1000)),
+            checks=(no_send_fails, partial(_probes_get, times.probes, "SLAVE_NOT_AVAILABLE", 1000)),
         ),
     ]
 
@@ -130,18 +140,18 @@ _flood_ends: Final = none(
 )
 
 
-def _no_probe_delivered(measured: GroupMeasured) -> Check:
+def _no_probe_delivered(probes: int, measured: GroupMeasured) -> Check:
     failed = sum(1 for send in measured.probes if not send.delivered)
-    return expect(f"all of the {PROBES} sends fail on the client", failed == PROBES, f"{failed} of {PROBES}")
+    return expect(f"all of the {probes} sends fail on the client", failed == probes, f"{failed} of {probes}")
 
 
-def _probes_get(status: str, within_ms: float, measured: GroupMeasured) -> Check:
+def _probes_get(probes: int, status: str, within_ms: float, measured: GroupMeasured) -> Check:
     sends = [send for send in measured.probes if send.text.startswith(status)]
     took = measured.took(sends)
     return expect(
-        f"each of the {PROBES} sends gets {status} within {within_ms:,.0f} ms",
-        len(sends) == PROBES and took.max_ms <= within_ms,
-        f"{len(sends)} of {PROBES}, p50 {took.p50_ms:,.0f} ms, slowest {took.max_ms:,.0f} ms",
+        f"each of the {probes} sends gets {status} within {within_ms:,.0f} ms",
+        len(sends) == probes and took.max_ms <= within_ms,
+        f"{len(sends)} of {probes}, p50 {took.p50_ms:,.0f} ms, slowest {took.max_ms:,.0f} ms",
     )
 
 

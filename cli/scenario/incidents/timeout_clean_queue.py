@@ -6,9 +6,10 @@ Lives here: the four runs.
 from functools import partial
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS
+from pocketmq.cli.scenario.harness.disk import slow
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import Measured, Plan, all_delivered, expect, none, retried, switches
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = (
@@ -25,18 +26,21 @@ LEAST: Final = 0.85
 """Share of the sends that must end as the run predicts; the broker serves the others before or after the flood."""
 
 
-def plans(quick: bool) -> list[Plan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[Plan]:
     """Return the runs: the same load and the same slow disk each time."""
-    load = Load(burst=300, rate=20, seconds=1) if quick else Load(burst=2000, rate=20, seconds=4)
-    timeout_ms = 1000 if quick else 3000
-    slow = switches((0, [{**APPENDS, "delay_ms": APPEND_MS}]))
+    load = Load.chosen(knobs, burst=300 if quick else 2000, rate=20, seconds=1 if quick else 4)
+    timeout_ms = knobs.get("timeout_ms", 1000 if quick else 3000)
+    append_ms = knobs.get("append_ms", APPEND_MS)
     pace = {"broker.send_drain_max": "1"}
-    run = partial(Plan, load=load, switches=slow, options=Options(timeout_ms=timeout_ms))
+    run = partial(
+        Plan, load=load, switches=switches((0, slow(knobs, APPEND_MS))), options=Options(timeout_ms=timeout_ms)
+    )
     return [
         run(
             "without fast failure",
             "fault",
-            "every send waits its turn of 100 ms; nearly all clients give up first; their messages are stored later",
+            f"every send waits its turn of {append_ms} ms; nearly all clients give up first; their messages are "
+            "stored later",
             checks=(_time_out, _stored_later),
             brokers=({**pace, "broker.broker_fast_failure_enable": "false"},),
         ),

@@ -6,7 +6,7 @@ Lives here: the three runs.
 from functools import partial
 from typing import Final
 
-from pocketmq.cli.scenario.harness.cluster import APPENDS
+from pocketmq.cli.scenario.harness.disk import slow
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import (
     Measured,
@@ -18,6 +18,7 @@ from pocketmq.cli.scenario.harness.phase import (
     refused_with,
     switches,
 )
+from pocketmq.cli.scenario.knobs import OWN, Knobs
 from pocketmq.cli.scenario.report.report import Check
 
 CURE: Final = "a second broker with SYSTEM_BUSY in the retry codes, and a client that slows down when it is refused"
@@ -32,13 +33,13 @@ STALL_MS: Final = 800
 """Of each append; below the 1,000 ms of a busy page cache: only the queue refuses."""
 
 
-def plans(quick: bool) -> list[Plan]:
+def plans(quick: bool, knobs: Knobs = OWN) -> list[Plan]:
     """Return the runs: the same burst onto the same slow disk each time."""
     capacity = 100 if quick else 200
-    load = Load(burst=800 if quick else 3000, rate=50, seconds=1 if quick else 2)
-    slow = switches((0, [{**APPENDS, "delay_ms": STALL_MS}]))
+    load = Load.chosen(knobs, burst=800 if quick else 3000, rate=50, seconds=1 if quick else 2)
+    options = partial(Options, timeout_ms=knobs.get("timeout_ms", 3000))
     short, long = {CAPACITY_KEY: str(capacity)}, {CAPACITY_KEY: "10000"}
-    run = partial(Plan, load=load, switches=slow, events=(LOG_LINE,))
+    run = partial(Plan, load=load, switches=switches((0, slow(knobs, STALL_MS))), options=options(), events=(LOG_LINE,))
     return [
         run(
             f"queue of {capacity:,}",
@@ -64,7 +65,7 @@ def plans(quick: bool) -> list[Plan]:
             "the other broker takes the sends that the first one refuses",
             checks=(all_delivered,),
             brokers=(short, long),
-            options=Options(retry_times=2),
+            options=options(retry_times=2),
         ),
     ]
 

@@ -147,6 +147,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     price: str
     ok: bool
     directory: str = ""
+    knobs: dict[str, str] = {}
+    """Options of the command that changed the scenario, with their values."""
 
     @property
     def has_timeline(self) -> bool:

@@ -31,6 +31,9 @@ def print_report(report: Report) -> None:
     say.line(report.question)
     if report.quick:
         say.line("(--quick: fewer sends and shorter times; the numbers are smaller, the texts are the same)")
+    if report.knobs:
+        chosen = " ".join(f"{option} {value}" for option, value in report.knobs.items())
+        say.line(f"(changed: {chosen}; a check that fails then says what is different)")
     print_table(SUMMARY, [_summary(phase) for phase in report.phases], title="All runs")
     for phase in report.phases:
         _print_phase(phase, say)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from pocketmq.common.errors import DECODE_ERRORS
+from pocketmq.pipeline.access import job_access
 from pocketmq.pipeline.errors import OptionIllegal
 from pocketmq.pipeline.jobs.archive.files import Files
 from pocketmq.pipeline.jobs.archive.publishing import OWN, Publisher, read_own
@@ -74,7 +75,7 @@ def pending(archive: Archive, files: Files) -> int:
 
 
 def _bounds(archive: Archive) -> dict[QueueKey, tuple[int, int]]:
-    with contextlib.closing(Planner(archive.namesrv, GROUP, archive.broker_wait_ms)) as planner:
+    with contextlib.closing(Planner(archive.namesrv, GROUP, archive.broker_wait_ms, job_access())) as planner:
         return planner.bounds(planner.queues([archive.topic]))
 
 
@@ -165,6 +166,7 @@ def archive_topic(
         .option("maxOffsetsPerTrigger", archive.batch_rows)
         .option("failOnDataLoss", str(archive.fail_on_data_loss).lower())
         .option("brokerWaitMs", archive.broker_wait_ms)
+        .options(**job_access().options())
         .load()
     )
     query = (

@@ -52,12 +52,15 @@ class Input:
     def read(self, spark: "SparkSession", namesrv: str, wait_ms: int, *, with_properties: bool) -> "DataFrame":
         """Return all present rows."""
         if self.topic:
+            from pocketmq.pipeline.access import job_access
+
             return (
                 spark.read.format("pocketmq")
                 .option("namesrv", namesrv)
                 .option("subscribe", self.topic)
                 .option("includeProperties", str(with_properties).lower())
                 .option("brokerWaitMs", wait_ms)
+                .options(**job_access().options())
                 .load()
             )
         reader = spark.read.format(self.format)

@@ -109,6 +109,7 @@ def _exact(
 ) -> dict[str, int]:
     from pyspark.sql import Observation
 
+    from pocketmq.pipeline.access import job_access
     from pocketmq.pipeline.jobs.common.console import note
     from pocketmq.pipeline.jobs.dedupe.exact import without_duplicates
     from pocketmq.pipeline.jobs.dedupe.outgoing import for_sink
@@ -121,7 +122,7 @@ def _exact(
     note(f"looking for duplicates by {', '.join(by)}")
     if goal.topic:
         writer = for_sink(kept, sort=True).write.format("pocketmq").mode("append")
-        writer.option("namesrv", namesrv).option("topic", goal.topic).save()
+        writer.options(namesrv=namesrv, topic=goal.topic, **job_access().options()).save()
     else:
         kept.write.mode("overwrite" if overwrite else "error").parquet(goal.path)
     found: dict[str, Any] = counts.get
@@ -145,6 +146,7 @@ def _growing(
     namesrv: str,
     broker_wait_ms: int,
 ) -> dict[str, int]:
+    from pocketmq.pipeline.access import job_access
     from pocketmq.pipeline.jobs.common.console import Progress
     from pocketmq.pipeline.jobs.dedupe.growing import pass_on
     from pocketmq.pipeline.jobs.dedupe.outgoing import for_sink
@@ -156,6 +158,7 @@ def _growing(
         .option("startingOffsets", "earliest")
         .option("includeProperties", "true")
         .option("brokerWaitMs", broker_wait_ms)
+        .options(**job_access().options())
         .load()
     )
 
@@ -163,7 +166,8 @@ def _growing(
         if not goal.topic:
             return kept.writeStream.format("parquet").option("path", goal.path)
         rows = for_sink(kept, sort=False)
-        return rows.writeStream.format("pocketmq").option("namesrv", namesrv).option("topic", goal.topic)
+        access = job_access().options()
+        return rows.writeStream.format("pocketmq").options(namesrv=namesrv, topic=goal.topic, **access)
 
     with Progress("dedupe", None) as progress:
         found = pass_on(frame, by, time, window_ms, write, checkpoint, progress.reach)

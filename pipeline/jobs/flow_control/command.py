@@ -9,12 +9,13 @@ import typer
 
 from pocketmq.pipeline.jobs.common import command
 from pocketmq.pipeline.jobs.common.command import Job
+from pocketmq.pipeline.jobs.flow_control.rocketmq.lines import SERVER_ZONE
 
 if TYPE_CHECKING:
     from pocketmq.pipeline.jobs.flow_control.run import Result
 
 SHOWN: Final = 10
-_READ: Final = ("files", "lines", "events")
+_READ: Final = ("files", "lines", "events", "continued")
 """Counts of the input; the other counts are of skipped input."""
 
 
@@ -25,7 +26,7 @@ def flow_control(
             "--logs",
             "-l",
             metavar="FILE|PATTERN|DIR",
-            help="Logs in JSON lines, also rotated and gzip ones; repeatable.",
+            help="Logs of PocketMQ (JSON lines) or RocketMQ, also rotated and gzip ones; repeatable.",
         ),
     ],
     output: Annotated[
@@ -41,6 +42,13 @@ def flow_control(
         int,
         typer.Option("--quiet-minutes", min=0, max=1440, help="Minutes without trouble that do not end an incident."),
     ] = 1,
+    zone: Annotated[
+        str, typer.Option("--zone", metavar="ZONE", help="Time zone of RocketMQ's logs, as its logback files have it.")
+    ] = SERVER_ZONE,
+    client_zone: Annotated[
+        str,
+        typer.Option("--client-zone", metavar="ZONE", help="Time zone of logs of RocketMQ 4 clients and applications."),
+    ] = "local",
     report: Annotated[bool, typer.Option("--report/--no-report", help="Draw report.html (extra plots).")] = True,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier report.")] = False,
     as_json: command.Json = False,
@@ -52,14 +60,16 @@ def flow_control(
 ) -> None:
     """Show what brokers refused, minute by minute, and the causes, with log lines as evidence.
 
-    Reads many logs of brokers and clients ([log] format = "json"). All of Spark's workers must reach the files at the
-    same paths.
+    Reads many logs of brokers and clients: PocketMQ's ([log] format = "json"), and RocketMQ's as its logback writes
+    them. All of Spark's workers must reach the files at the same paths.
     """
     from pocketmq.pipeline.jobs.common.inputs import Input
     from pocketmq.pipeline.jobs.common.session import import_spark, job_session
     from pocketmq.pipeline.jobs.flow_control.files import find_logs
+    from pocketmq.pipeline.jobs.flow_control.rocketmq.lines import Zones
 
     paths = find_logs(logs)
+    zones = Zones.checked(zone, client_zone)
     traced = Input.of(traces) if traces else None
     import_spark()
     if report:
@@ -81,6 +91,7 @@ def flow_control(
             quiet_minutes=quiet_minutes,
             with_report=report,
             overwrite=overwrite,
+            zones=zones,
             say=note,
         )
     if as_json:
@@ -139,7 +150,7 @@ def _print(result: "Result") -> None:
     if passed:
         note("skipped: " + ", ".join(f"{name} {count:,}" for name, count in sorted(passed.items())))
     if not counts.get("events"):
-        note('these files hold no event of PocketMQ: are they its logs, with [log] format = "json"?')
+        note('these files hold no event of PocketMQ ([log] format = "json") and no line of RocketMQ: are they logs?')
     more = result.incidents_all - len(rows)
     if more > 0:
         note(f"{more:,} smaller incidents are in the table incidents")

@@ -14,7 +14,8 @@ INCIDENTS_MAX: Final = 300
 """The worst are explained; the others are counted."""
 TROUBLE: Final = (
     "refused_in_trouble > 0 or slave_timeouts > 0 or slave_not_available > 0 or client_sends_ended > 0 or "
-    "client_attempts_again > 0 or queue_lock_waits > 0 or page_cache_busy_episodes > 0 or lock_held_max_ms >= 1000"
+    "client_attempts_again > 0 or queue_lock_waits > 0 or trouble_events > 0 or page_cache_busy_episodes > 0 or "
+    "lock_held_max_ms >= 1000"
 )
 MARGIN_MINUTES: Final = 1
 """Evidence includes the minutes before and after an incident: causes precede it, summaries follow it."""

@@ -50,13 +50,28 @@ SUMS: Final = (
     "slave_timeouts",
     "slave_not_available",
 )
+TROUBLES: Final = (
+    "append_failed",
+    "commit_failed",
+    "create_mapped_file_failed",
+    "disk_full",
+    "flush_disk_timeout",
+    "flush_slave_timeout",
+    "replica_wait_long",
+    "slave_disk_failed",
+    "thread_pool_busy",
+    "write_buffers_lost",
+)
+"""Events that are trouble in themselves: a process that ends before its next ``interval`` leaves nothing else."""
 EVENTS: Final = frozenset(
     (
         "append_failed",
         "checkpoint_failed",
         "commit_failed",
+        "commit_slow",
         "commit_works_again",
         "consume_queue_write_failed",
+        "consumer_disconnected",
         "create_mapped_file_failed",
         "create_mapped_file_timeout",
         "disk_full",
@@ -76,6 +91,7 @@ EVENTS: Final = frozenset(
         "queue_locks_full",
         "queue_waits_for_lock",
         "read_failed",
+        "replica_wait_long",
         "sends_held",
         "slave_connected",
         "slave_disconnected",
@@ -98,15 +114,23 @@ _RENAMED: Final = (
     ("too many requests and system thread pool busy", "thread_pool_busy"),
     ("TransientStorePool only remain", "transient_store_pool_low"),
 )
+_RENAMED_BEGINS: Final = tuple(words for words, _ in _RENAMED)
+_EVENTS: Final = EVENTS | {ours for _, ours in _RENAMED}
+_EVIDENCE: Final = _EVENTS | {
+    *("interval", "interval_refusals", "append_lock_held", "append_lock_slow", "send_attempts", "broker_started")
+}
+_EVIDENCE_BEGINS: Final = ("refused_", "slow_request_", *_RENAMED_BEGINS)
+_SKIPPED: Final = frozenset(("timestamp", "level", "logger", "event", "repeats_left_out", "exception"))
 _NAME: Final = re.compile(r"[%|A-Za-z0-9_.\-]{1,127}")
 _LEVELS: Final = frozenset(("warning", "error", "critical"))
 _WATERMARK: Final = frozenset(("send", "pull", "query", "transaction"))
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Fact:
     """One row. ``kind`` and ``name``: see ``facts_of``; 0 and "" in fields that do not apply.
 
+    Only the reader changes one, by adding an equal one; a frozen class would take twice as long to make one.
     ``target``: the broker of the fact, if the line names one. ``value``: ms, bytes or a gauge.
     """
 
@@ -124,6 +148,16 @@ class Fact:
     p50: float = 0.0
     p99: float = 0.0
     text: str = ""
+
+
+def is_evidence(name: str, level: object, logger: object) -> bool:
+    """Return whether an event of this name may have facts: most events of a healthy broker have none."""
+    return (
+        name in _EVIDENCE
+        or (isinstance(level, str) and level in _LEVELS)
+        or logger == "watermark"
+        or name.startswith(_EVIDENCE_BEGINS)
+    )
 
 
 def facts_of(event: Mapping[str, Any]) -> Iterator[Fact]:
@@ -165,19 +199,21 @@ def facts_of(event: Mapping[str, Any]) -> Iterator[Fact]:
             yield Fact("gauge", f"{queue}_queue_size", value=_number(event, "queue_size"))
             yield Fact("gauge", f"{queue}_head_wait_ms", value=_number(event, "slow_time_mills"))
     elif name == "broker_started":
-        if _is_name(event.get("broker")):
+        if is_name(event.get("broker")):
             yield Fact("broker", str(event["broker"]))
     else:
         yield from _event(name, event)
 
 
 def _event(name: str, event: Mapping[str, Any]) -> Iterator[Fact]:
-    known = next((ours for words, ours in _RENAMED if name.startswith(words)), name)
+    known = name
+    if name.startswith(_RENAMED_BEGINS):
+        known = next(ours for words, ours in _RENAMED if name.startswith(words))
     count = 1 + _count(event, "repeats_left_out")
-    if known in EVENTS or known in {ours for _, ours in _RENAMED}:
+    if known in _EVENTS:
         yield Fact("event", known, count=count, text=_said(event))
     elif event.get("level") in _LEVELS:
-        yield Fact("other", "warnings and errors", count=count, text=_cut(f"{name} {_said(event)}"))
+        yield Fact("other", "warnings and errors", count=count, text=cut_text(f"{name} {_said(event)}"))
 
 
 def _refusal(source: str, event: Mapping[str, Any], cause: str, count: int) -> Fact:
@@ -190,7 +226,7 @@ def _refusal(source: str, event: Mapping[str, Any], cause: str, count: int) -> F
         code=_count(event, "code", 1 << 31),
         count=count,
         for_ms=_count(event, "for_ms", 1 << 40),
-        text=_cut(text),
+        text=cut_text(text),
     )
 
 
@@ -200,7 +236,7 @@ def _tag(text: str) -> str:
 
 
 def _interval(event: Mapping[str, Any]) -> Iterator[Fact]:
-    if _is_name(event.get("broker")):
+    if is_name(event.get("broker")):
         yield Fact("broker", str(event["broker"]))
     for_ms = _count(event, "for_ms", 1 << 40)
     for stage in STAGES:
@@ -227,7 +263,7 @@ def _attempt(event: Mapping[str, Any]) -> Fact:
     return Fact(
         "attempt",
         phase if isinstance(phase, str) and phase in PHASES else "others",
-        target=str(broker) if _is_name(broker) else "",
+        target=str(broker) if is_name(broker) else "",
         cause=cause if isinstance(cause, str) and cause in CAUSES else "",
         tag=_tag(text),
         code=_count(event, "code", 1 << 31),
@@ -236,7 +272,7 @@ def _attempt(event: Mapping[str, Any]) -> Fact:
         ended=_count(event, "ended"),
         for_ms=_count(event, "for_ms", 1 << 40),
         value=_number(event, "longest_ms"),
-        text=_cut(text),
+        text=cut_text(text),
     )
 
 
@@ -246,20 +282,22 @@ def _lock_text(event: Mapping[str, Any]) -> str:
 
 def _said(event: Mapping[str, Any]) -> str:
     """Return the fields of an event as text; of a thread dump the send thread's stack."""
-    stacks = [f"{key[7:]}: {stack}" for key, stack in event.items() if key.startswith("thread_SendMessageThread")]
-    if stacks:
-        return _cut("; ".join(stack[: TEXT_CHARACTERS_MAX // len(stacks)] for stack in stacks))
-    skipped = ("timestamp", "level", "logger", "event", "repeats_left_out", "exception")
-    fields = (f"{key}={value}" for key, value in event.items() if key not in skipped and not isinstance(value, dict))
-    return _cut(" ".join(fields))
+    if event.get("event") == "thread_dump":
+        stacks = [f"{key[7:]}: {stack}" for key, stack in event.items() if key.startswith("thread_SendMessageThread")]
+        if stacks:
+            return cut_text("; ".join(stack[: TEXT_CHARACTERS_MAX // len(stacks)] for stack in stacks))
+    fields = [f"{key}={value}" for key, value in event.items() if key not in _SKIPPED and not isinstance(value, dict)]
+    return cut_text(" ".join(fields))
 
 
-def _cut(text: str) -> str:
+def cut_text(text: str) -> str:
+    """Return the text as it is cited: cut, on one line."""
     text = text if len(text) <= TEXT_CHARACTERS_MAX else text[: TEXT_CHARACTERS_MAX - 1] + "…"
-    return "".join(c if c.isprintable() else " " for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
-def _is_name(value: object) -> bool:
+def is_name(value: object) -> bool:
+    """Return whether it can be the name of a broker."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import CLIENTS_OWN
-from pocketmq.pipeline.jobs.flow_control.facts import STAGES
+from pocketmq.pipeline.jobs.flow_control.facts import STAGES, TROUBLES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -55,6 +55,7 @@ def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
     key = (
         f.when(f.col("kind").isin(*_OWN), f.concat("kind", f.lit(" "), "name"))
         .when((f.col("kind") == "event") & f.col("name").isin(*LOCK_WAITS), f.lit("lock wait"))
+        .when((f.col("kind") == "event") & f.col("name").isin(*TROUBLES), f.lit("trouble"))
         .otherwise(f.col("kind"))
     )
     by_key = (
@@ -107,6 +108,7 @@ def minute_table(facts: "DataFrame", refused: "DataFrame") -> "DataFrame":
         number("attempt", "again").alias("client_attempts_again"),
         number("attempt", "ended").alias("client_sends_ended"),
         number("lock wait").alias("queue_lock_waits"),
+        number("trouble").alias("trouble_events"),
         number("other").alias("other_warnings"),
     ]
     spoken = maps.select("broker", "minute", *columns)

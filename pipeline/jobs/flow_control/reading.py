@@ -4,13 +4,14 @@ Lives here: ``read_facts``, the schema.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.pipeline.jobs.flow_control.facts import Fact
-from pocketmq.pipeline.jobs.flow_control.files import log_of
-from pocketmq.pipeline.jobs.flow_control.log_reader import Reading, read_log
+from pocketmq.pipeline.jobs.flow_control.files import logs_of
+from pocketmq.pipeline.jobs.flow_control.log_reader import Reading, Zones, read_log
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,12 +27,13 @@ INTERVAL_MS_MAX: Final = 120_000
 _Row = tuple[str, str, int, int, Fact]
 
 
-def read_facts(spark: "SparkSession", paths: Sequence[str]) -> "DataFrame":
+def read_facts(spark: "SparkSession", paths: Sequence[str], zones: Zones | None = None) -> "DataFrame":
     """Return the facts of all files. Each evaluation of the frame reads them: persist it."""
-    rows = [(path, log_of(path)) for path in sorted(paths, key=lambda path: -_size_bytes(path))]
+    logs = logs_of(paths)
+    rows = [(path, logs[path]) for path in sorted(paths, key=lambda path: -_size_bytes(path))]
     tasks = min(len(rows), 4 * spark.sparkContext.defaultParallelism)
     files = spark.createDataFrame(rows, "file string, log string").repartition(tasks)
-    return files.mapInArrow(_read_batches, SCHEMA)
+    return files.mapInArrow(functools.partial(_read_batches, zones or Zones()), SCHEMA)
 
 
 def with_brokers(facts: "DataFrame") -> "DataFrame":
@@ -58,17 +60,17 @@ def _size_bytes(path: str) -> int:
         return 0
 
 
-def _read_batches(batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+def _read_batches(zones: Zones, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
     for batch in batches:
         for path, log in zip(batch["file"].to_pylist(), batch["log"].to_pylist(), strict=True):
-            yield from _read_file(str(path), str(log))
+            yield from _read_file(str(path), str(log), zones)
 
 
-def _read_file(path: str, log: str) -> "Iterator[pa.RecordBatch]":
+def _read_file(path: str, log: str, zones: Zones) -> "Iterator[pa.RecordBatch]":
     reading = Reading()
     rows: list[_Row] = []
     first_ms, last_ms = 0, 0
-    for line, at_ms, fact in read_log(path, reading):
+    for line, at_ms, fact in read_log(path, reading, zones):
         first_ms = min(first_ms or at_ms, at_ms)
         last_ms = max(last_ms, at_ms)
         rows.append((log, path, line, at_ms, fact))

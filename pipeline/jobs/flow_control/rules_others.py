@@ -6,6 +6,7 @@ Lives here: ``chains``, ``unexplained``.
 from collections.abc import Iterator
 from typing import Final
 
+from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import REFUSALS
 from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, Step, cite, ms
 from pocketmq.pipeline.jobs.flow_control.minutes import NO_INCIDENT
@@ -23,8 +24,10 @@ OTHER_CAUSES: Final = tuple(
     if row.cause not in SEND_CAUSES and row.cause.value not in NO_INCIDENT and not row.never_from_broker
 )
 """Causes whose chain is their row in the table of refusals."""
-EVENTS: Final = ("disk_full", "log_fenced", "fenced", "master_fenced")
+EVENTS: Final = ("disk_full", "log_fenced", "fenced", "master_fenced", "append_failed")
 """Events that show one of these causes."""
+OWN_EVENTS: Final = {Cause.DISK_FULL: ("disk_full",), Cause.DISK_ERROR: ("append_failed",)}
+"""Events that need no refusal beside them: clients' logs may be missing, or the process ended."""
 
 
 def chains(case: Case) -> Iterator[Chain]:
@@ -34,12 +37,15 @@ def chains(case: Case) -> Iterator[Chain]:
     yield from _unsafe(case)
     for row in OTHER_CAUSES:
         refused = case.of("refusal", cause=row.cause.value)
-        if refused:
+        shown = case.of("event", *OWN_EVENTS.get(row.cause, ()))
+        if refused or (shown and row.cause in OWN_EVENTS):
             count = sum(each.count for each in refused)
             text = f"{row.what[0].upper()}{row.what[1:]}: requests were refused"
             steps = [Step(text, case.cited("event", *EVENTS))]
-            steps += [Step(f"The broker refused {count:,} requests", [cite(each) for each in refused]), clients(case)]
-            yield Chain(0, text, steps, [row.advice], row.scenario, count)
+            if refused:
+                steps.append(Step(f"The broker refused {count:,} requests", [cite(each) for each in refused]))
+            steps.append(clients(case))
+            yield Chain(0, text, steps, [row.advice], row.scenario, count or sum(each.count for each in shown))
 
 
 def _slaves(case: Case) -> Iterator[Chain]:
@@ -48,7 +54,8 @@ def _slaves(case: Case) -> Iterator[Chain]:
     answers = [each for each in case.of("attempt", "stored") if each.code in (11, 12)]
     late = [each for each in case.of("stage", "replica_wait") if each.highest >= 1000]
     disk = case.of("event", "slave_disk_failed")
-    if not (timeouts or missing or waits or answers or late or disk):
+    late_events = case.of("event", "flush_slave_timeout", "replica_wait_long")
+    if not (timeouts or missing or waits or answers or late or disk or late_events):
         return
     steps: list[Step] = []
     for name, text in SLAVE_ROOTS:
@@ -64,6 +71,9 @@ def _slaves(case: Case) -> Iterator[Chain]:
         text = f"Sends waited for the slave, up to {ms(longest)}"
         steps.append(Step(text, [cite(each) for each in (*late, *waits)]))
     count = sum(each.count for each in (*timeouts, *missing))
+    if not timeouts:  # the process ended before it summed them up
+        timeouts = [each for each in late_events if each.name == "flush_slave_timeout"]
+        count += sum(each.count for each in timeouts)
     if timeouts or missing:
         steps.append(
             Step(
@@ -89,7 +99,7 @@ def _locks(case: Case) -> Iterator[Chain]:
     refused = case.of("event", "queue_lock_refused", "queue_waits_for_lock")
     if not refused:
         return
-    expired = case.of("event", "queue_lock_expired", "queue_lock_taken_away")
+    expired = case.of("event", "queue_lock_expired", "queue_lock_taken_away", "consumer_disconnected")
     count = sum(each.count for each in refused)
     steps = [
         Step(
@@ -103,7 +113,7 @@ def _locks(case: Case) -> Iterator[Chain]:
     cures = [
         "End consumers gracefully (SIGTERM, then wait): that unlocks.",
         "Renew every 5 s and let locks expire after 15 s (expiry at three times the renewal).",
-        "pocketmq lock shows the holder of a queue's lock, and takes the lock away.",
+        "pocketmq lock shows the holder of a queue's lock, and takes the lock away (RocketMQ: its lock.log).",
     ]
     yield Chain(
         5, "An ordered queue waited for a lock that another consumer held", steps, cures, "ordered-lock-stuck", count

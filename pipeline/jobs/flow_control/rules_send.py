@@ -3,6 +3,7 @@
 Lives here: ``chains``, and the link of clients, which other rules share.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,6 +22,7 @@ ROOTS: Final = (
     ("fault_injected", "The disk's calls were delayed or failed on purpose: this broker runs with fault.enable"),
     ("create_mapped_file_timeout", "The next file of the log was not ready in time"),
     ("create_mapped_file_failed", "The next file of the log could not be made"),
+    ("commit_slow", "The commit of write buffers to the file took long"),
     ("commit_failed", "The commit of write buffers to the file failed"),
     ("thread_dump", "While sends were refused, the stack of the send thread shows where it waited"),
 )
@@ -38,6 +40,7 @@ CLEAN_CURES: Final = (
 
 def chains(case: Case) -> Iterator[Chain]:
     """Yield at most one chain: of refused sends the first cause in the order page cache, pool, full queue, wait."""
+    case = _told_apart(case)
     busy, no_buffer = case.refused("page_cache_busy"), case.refused("no_write_buffer")
     full, late = case.refused("queue_full"), case.refused("queue_timeout")
     apart = bool(busy) and _apart(case)
@@ -50,6 +53,19 @@ def chains(case: Case) -> Iterator[Chain]:
         yield _queue(case, full, late)
     if not (busy or no_buffer or full or late):
         yield from _slow_without_refusal(case)
+
+
+def _told_apart(case: Case) -> Case:
+    """Return the case with the cause of [REJECTREQUEST] that RocketMQ's text leaves open: no buffer was free."""
+    if not case.one("event", "transient_store_pool_low") or case.of("hold"):
+        return case
+    evidence = [
+        dataclasses.replace(each, cause="no_write_buffer")
+        if each.tag == "REJECTREQUEST" and each.cause == "page_cache_busy"
+        else each
+        for each in case.evidence
+    ]
+    return Case(case.incident, evidence)
 
 
 def _apart(case: Case) -> bool:

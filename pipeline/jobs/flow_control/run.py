@@ -22,6 +22,7 @@ from pocketmq.pipeline.jobs.flow_control.evidence import (
     incident_table,
     worst,
 )
+from pocketmq.pipeline.jobs.flow_control.log_reader import Zones
 from pocketmq.pipeline.jobs.flow_control.minutes import label, minute_table, refusals
 from pocketmq.pipeline.jobs.flow_control.reading import read_facts, with_brokers
 from pocketmq.pipeline.jobs.flow_control.traces import trace_minutes
@@ -69,6 +70,7 @@ def analyze(
     quiet_minutes: int = 1,
     with_report: bool = True,
     overwrite: bool = False,
+    zones: Zones | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Read ``paths`` of logs and write tables and report into the directory ``output``. Raises ``ConfigError``."""
@@ -87,7 +89,7 @@ def analyze(
     try:
         needed = 2 + _size_bytes(paths) // PARTITION_BYTES
         spark.conf.set(PARTITIONS, str(min(int(partitions or 200), needed)))
-        facts = keep(read_facts(spark, paths))
+        facts = keep(read_facts(spark, paths, zones))
         counts, unreadable = _reading_of(facts)
         counts["files"] = len(paths)
         named = keep(with_brokers(facts))

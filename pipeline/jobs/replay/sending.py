@@ -19,6 +19,7 @@ from pocketmq.client.errors import SelectorFailed
 from pocketmq.client.message.validation import SYSTEM_PROPERTIES
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record import KEYS, SHARDING_KEY, TAGS, is_plain_forbidden
+from pocketmq.pipeline.access import job_access
 from pocketmq.pipeline.jobs.common.command import JobFailed
 from pocketmq.pipeline.jobs.replay.ordering import LANE, WHEN, KeyValue
 from pocketmq.pipeline.jobs.replay.pacing import Pace
@@ -96,7 +97,7 @@ async def send_all(
     Raises ``JobFailed`` when a broker is away for longer than ``wait_ms`` or a row has no body, and refusals of the
     producer; the last call of ``reached`` stays valid.
     """
-    async with Producer(group="pocketmq-replay", namesrv=namesrv) as producer:
+    async with Producer("pocketmq-replay", namesrv, **job_access().arguments()) as producer:
         sender = _Sender(producer, wait_ms, skip_empty)
         loop = asyncio.get_running_loop()
         while True:

@@ -59,6 +59,7 @@ def test_at_most_ten_events_a_second_for_each_cause_and_the_rest_is_reported() -
     refusal_stats.note("queue_timeout", 2, "[TIMEOUT_CLEAN_QUEUE]x")
     events = [event["event"] for event in log.events]
     assert events == ["refused_queue_full"] * EVENTS_PER_SECOND_MAX + ["refused_queue_timeout"]
+    assert log.events[-1]["text"] == "CODE: 2  DESC: [TIMEOUT_CLEAN_QUEUE]x"
     refusal_stats.log_left_out()
     assert len(log.events) == EVENTS_PER_SECOND_MAX + 1
     clock.advance_ms(1000)

@@ -3,8 +3,10 @@
 import errno
 import http.client
 import socket
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,10 +41,10 @@ PAGES = {
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, tls_context: Callable[[], ssl.SSLContext | None] = lambda: None) -> None:
         self.clock = ManualClock()
         self.log = CapturedLog()
-        self.server = MetricsServer(PAGES, self.clock, self.log)
+        self.server = MetricsServer(PAGES, self.clock, self.log, tls_context)
         self.server.bind("127.0.0.1", 0)
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -195,3 +197,58 @@ def test_impossible_settings_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"metrics\.listen_port=70000"):
         MetricsConfig(listen_port=70_000)
     assert MetricsConfig().listen_port == 0
+
+
+CERTIFICATES = Path(__file__).parents[2] / "remoting" / "security" / "certificates"
+
+
+@pytest.fixture
+def encrypted(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A server with a certificate."""
+    monkeypatch.setattr(metrics_server, "_SELECT_S", 0.01)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATES / "server.pem")
+    world = World(lambda: context)
+    yield world
+    world.server.stop()
+
+
+def ask_encrypted(world: World, path: str) -> tuple[int, bytes]:
+    trusts = ssl.create_default_context(cafile=str(CERTIFICATES / "ca.pem"))
+    trusts.verify_flags &= ~ssl.VERIFY_X509_STRICT  # 3.13's default wants more of a CA than this one says
+    connection = http.client.HTTPSConnection("127.0.0.1", world.server.port, timeout=60, context=trusts)
+    connection.request("GET", path, headers={"X-Long": "x" * 6000})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response.status, body
+
+
+def test_pages_are_served_over_tls(encrypted: World) -> None:
+    """Short ones and long ones, a request longer than one read. Silent, plain and gone peers disturb nothing."""
+    encrypted.server.start(ThreadRunner())
+    silent, plain, gone = (encrypted.connect() for _ in range(3))
+    gone.close()
+    plain.sendall(b"GET /a HTTP/1.1\r\n\r\n")
+    try:
+        assert b"hello" not in plain.recv(4096)
+    except ConnectionResetError:  # it has more to read than the server has
+        pass
+    assert ask_encrypted(encrypted, "/a") == (200, b"hello")
+    assert ask_encrypted(encrypted, "/large") == (200, bytes(5_000_000))
+    assert ask_encrypted(encrypted, "/none")[0] == 404
+    for each in (silent, plain):
+        each.close()
+
+
+def test_a_slow_handshake_ends_in_time(encrypted: World) -> None:
+    client = encrypted.connect()
+    client.sendall(b"\x16\x03\x01")
+    step_until(encrypted, lambda: encrypted.server._peers)
+    encrypted.clock.advance_ms(DEADLINE_NS / 1_000_000 + 1)
+    step_until(encrypted, lambda: not encrypted.server._peers)
+    try:
+        assert client.recv(4096) == b""
+    except ConnectionResetError:  # it had sent bytes that the server has not read
+        pass
+    client.close()

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 ROWS: list[tuple[Group[Any], Row[Any]]] = [(group, row) for group in GROUPS for row in group.rows]
 NOT_METRICS = {
     *("brokerVersionDesc", "haFencedBy", "haLastError", "haRole"),
-    *("getTransferedTps", "putTps", "putLatency99"),
+    *("getTransferedTps", "getTransferredTps", "putMessageEntireTimeMax", "putTps", "putLatency99"),
 }
 """Keys of the runtime table that the doctor reads and that are texts, or rates and percentiles of a minute."""
 

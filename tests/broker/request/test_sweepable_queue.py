@@ -67,6 +67,13 @@ def test_any_order_of_calls_agrees_with_the_model(operations: Any) -> None:
         assert queue.head_wait_ms(now_ms * 1_000_000) == (now_ms - model[0].created_ns // 1_000_000 if model else 0)
 
 
+def test_a_task_that_came_after_the_reading_began_has_not_waited() -> None:
+    """Whoever reads many values takes the time once, before all of them."""
+    queue: SweepableQueue[FakeTask] = SweepableQueue(10, 100)
+    queue.offer(FakeTask(1, created_ns=5_000_000))
+    assert queue.head_wait_ms(3_000_000) == 0
+
+
 def test_a_task_larger_than_the_bound_passes_alone() -> None:
     """An empty queue accepts a single oversized task; behind another task it is refused."""
     queue: SweepableQueue[FakeTask] = SweepableQueue(10, 100)

@@ -74,6 +74,8 @@ def test_the_rows_say_who_serves_each_code(answers: dict[str, dict[int, tuple[in
             by.append("client")
         expected[code] = ", ".join(by) or "refused"
         said[code] = served_by(PROTOCOL.get(code))
+    assert expected.pop(RequestCode.AUTHENTICATE) == "refused", "these servers know no users"
+    assert said.pop(RequestCode.AUTHENTICATE) == "broker, name server"
     assert said == expected
 
 

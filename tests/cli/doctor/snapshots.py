@@ -20,7 +20,7 @@ from pocketmq.remoting.telemetry import (
 )
 
 HEALTHY_SETTINGS: Mapping[str, str] = {
-    "osPageCacheBusyTimeoutMills": "1000",
+    "osPageCacheBusyTimeOutMills": "1000",
     "brokerFastFailureEnable": "true",
     "sendThreadPoolQueueCapacity": "10000",
     "sendQueueSizeBytesMax": str(256 << 20),

@@ -94,7 +94,7 @@ def test_every_scenario_that_a_finding_points_to_exists() -> None:
         stages=[stage("append", p99=500.0)],
     )
     bad = settings(
-        osPageCacheBusyTimeoutMills="5000",
+        osPageCacheBusyTimeOutMills="5000",
         brokerFastFailureEnable="false",
         sendThreadPoolQueueCapacity="50000",
         waitTimeMillsInSendQueue="1000",
@@ -476,8 +476,8 @@ def test_advice_is_kept_for_a_broker_that_sends_no_settings() -> None:
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
-        ({"osPageCacheBusyTimeoutMills": "1001"}, "bad-cure-page-cache-timeout"),
-        ({"osPageCacheBusyTimeoutMills": "1000"}, ""),
+        ({"osPageCacheBusyTimeOutMills": "1001"}, "bad-cure-page-cache-timeout"),
+        ({"osPageCacheBusyTimeOutMills": "1000"}, ""),
         ({"brokerFastFailureEnable": "false"}, "bad-cure-fast-failure-off"),
         ({"sendThreadPoolQueueCapacity": "10001"}, "bad-cure-queue-capacity"),
         ({"sendThreadPoolQueueCapacity": "9999"}, ""),

@@ -1,6 +1,8 @@
 """One check after the other: new findings, gone ones, and the events between."""
 
-from collections.abc import Sequence
+import asyncio
+import dataclasses
+from collections.abc import Set
 from typing import Any
 
 import msgspec
@@ -13,6 +15,7 @@ from pocketmq.cli.doctor.session import Round, Session
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.errors import ConnectFailed
+from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.telemetry import PageCacheTelemetry, TelemetrySnapshot
 from tests.cli.doctor.snapshots import refusal, settings, snapshot, telemetry
 
@@ -27,8 +30,32 @@ class Script(BrokerReader):
         super().__init__(timeout_ms=1)
         self.readings = list(readings)
 
-    async def read_all(self, targets: Sequence[Target]) -> list[Reading]:
-        return [self.readings.pop(0)]
+    async def read(self, target: Target) -> Reading:
+        return self.readings.pop(0)
+
+
+class Pairs(BrokerReader):
+    """A pair and a dead broker, which is given up when all the others have answered."""
+
+    def __init__(self, others: int) -> None:
+        super().__init__(timeout_ms=1)
+        self.answered: list[str] = []
+        self._others = others
+        self._all = asyncio.Event()
+
+    async def read(self, target: Target) -> Reading:
+        if target.name == "dead":
+            await self._all.wait()
+            return failed(ConnectFailed("cannot connect", why="no answer within 1200 ms"))
+        self.answered.append(target.address)
+        if len(self.answered) == self._others:
+            self._all.set()
+        ha = HaStatusBody(broker_name=target.name, role="SLAVE")
+        taken = dataclasses.replace(snapshot(telemetry(), ha=ha), address=target.address)
+        return Reading(target, 100_000, taken, BrokerSettings(settings(namesrv_addr="n:1")))
+
+    async def members(self, namesrv: str, names: Set[str]) -> list[Target]:
+        return [Target(name, f"{name}-other:1") for name in names]
 
 
 def reading(told: TelemetrySnapshot | None, *, at_ms: int = 100_000, **runtime: Any) -> Reading:
@@ -62,6 +89,16 @@ async def test_a_second_check_shows_new_and_gone_findings_and_the_rates() -> Non
     text = "\n".join(plain_lines([second]))
     assert "(new)" in text
     assert "since the previous check: 1,000/s messages stored" in text
+
+
+async def test_a_dead_broker_delays_neither_the_others_nor_the_other_ends_of_their_pairs() -> None:
+    """The dead one of ten is given up last here: a look that waited for it first would not end."""
+    targets = [Target("dead", "dead:1"), *(Target(f"b{number}", f"b{number}:1") for number in range(9))]
+    reader = Pairs(others=18)
+    async with asyncio.timeout(30):
+        rounds = await Session(reader, targets, asks_others=True).check()
+    assert [bool(each.diagnosis.error) for each in rounds] == [True] + [False] * 9
+    assert len(set(reader.answered)) == len(reader.answered) == 18
 
 
 async def test_without_telemetry_the_first_check_reads_twice() -> None:
@@ -126,3 +163,20 @@ async def test_json_holds_the_whole_round() -> None:
     assert (finding["key"], finding["severity"], finding["area"]) == ("page-cache-busy", "error", "page cache")
     assert finding["settings"][0]["name"] == "store.transient_store_pool_enable"
     assert msgspec.convert(told, Round) == shown
+
+
+async def test_a_broker_that_was_not_read_is_not_asked_again_at_once() -> None:
+    """A RocketMQ is read twice for one check; a dead broker beside it costs its time once."""
+    asked: list[str] = []
+    other = Target("broker-b", "127.0.0.1:10921")
+
+    class Counting(BrokerReader):
+        async def read(self, target: Target) -> Reading:
+            asked.append(target.name)
+            return (
+                Reading(other, 100_000, error=ConnectFailed("x", why="refused")) if target is other else reading(None)
+            )
+
+    rounds = await Session(Counting(timeout_ms=1), [TARGET, other], second_check_s=0).check()
+    assert asked == ["broker-a", "broker-b", "broker-a"]
+    assert [bool(each.diagnosis.error) for each in rounds] == [False, True]

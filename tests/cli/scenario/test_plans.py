@@ -1,7 +1,9 @@
 """The plans of the scenarios; no process starts."""
 
+import dataclasses
 import importlib
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,8 +11,11 @@ import pytest
 from pocketmq.cli.daemon.daemon import load_settings
 from pocketmq.cli.scenario.catalog import CATALOG, find
 from pocketmq.cli.scenario.harness.cluster import SMALL_STORE
+from pocketmq.cli.scenario.harness.disk import APPENDS, for_good
+from pocketmq.cli.scenario.harness.hold import lines
 from pocketmq.cli.scenario.harness.load import Load, Options
 from pocketmq.cli.scenario.harness.phase import Measured, Plan, all_delivered, nothing_invented, nothing_lost, to_phase
+from pocketmq.cli.scenario.knobs import KNOBS, OWN, Knobs
 from pocketmq.cli.scenario.report.report import Send
 from pocketmq.client import RETRY_RESPONSE_CODES_4_9
 from pocketmq.remoting.codes import ResponseCode
@@ -129,3 +134,68 @@ def test_a_lost_message_fails_every_run_but_those_about_loss() -> None:
     assert "every acknowledged message can be read" in names[False]
     assert "every acknowledged message can be read" not in names[True]
     assert all("nothing can be read that was not sent" in each for each in names.values())
+
+
+UNUSUAL = {
+    "append_ms": 77,
+    "stall_ms": 777,
+    "whole_disk": True,
+    "burst": 7,
+    "rate": 7.0,
+    "seconds": 7.5,
+    "body_bytes": 777,
+    "timeout_ms": 7777,
+    "probes": 7,
+    "slave_timeout_ms": 777,
+    "lock_ms": 77_000,
+}
+
+
+@pytest.mark.parametrize(("name", "knob"), [(each.name, knob) for each in CATALOG for knob in each.knobs])
+def test_each_knob_of_a_scenario_changes_its_runs(name: str, knob: str) -> None:
+    """And every run is still one that brokers and disk accept."""
+    scenario = find(name)
+    assert scenario is not None
+    own, changed = scenario.plans(False, OWN), scenario.plans(False, Knobs({knob: UNUSUAL[knob]}))
+    assert [plan.name for plan in own] == [plan.name for plan in changed]
+    assert [_data(plan) for plan in own] != [_data(plan) for plan in changed]
+    for plan in changed:
+        for switch in plan.switches:
+            msgspec.json.decode(msgspec.json.encode({"rules": switch.rules}), type=FaultRules)
+        for act in getattr(plan, "acts", ()):
+            assert act.at_s < plan.load.due_s()[-1]
+
+
+def _data(plan: Any) -> list[object]:
+    """Return what a plan does, without its checks, which are functions."""
+    names = [field.name for field in dataclasses.fields(plan) if field.name != "checks"]
+    return [getattr(plan, name) for name in names]
+
+
+def test_the_options_of_the_command_are_the_table() -> None:
+    """Each knob has its option, and each scenario's knobs are in the table."""
+    assert UNUSUAL.keys() == KNOBS.keys()
+    assert {knob for each in CATALOG for knob in each.knobs} == KNOBS.keys()
+
+
+def test_a_whole_disk_stalls_and_comes_back() -> None:
+    """Not one append, but every call that moves data, until the stall is over."""
+    scenario = find("pcbusy")
+    assert scenario is not None
+    plan = scenario.plans(False, Knobs({"whole_disk": True, "stall_ms": 2000}))[0]
+    begin, end = plan.switches
+    assert begin.rules[0]["hang"]
+    assert {"read", "sync", "store", "write_at"} <= set(begin.rules[0]["operations"])
+    assert (end.at_s - begin.at_s, end.rules) == (2.0, ())
+
+
+def test_what_is_held_goes_on() -> None:
+    """One stalled append is over after seconds; held, each append stalls."""
+    assert for_good({**APPENDS, "delay_ms": 5, "count": 1}) == {**APPENDS, "delay_ms": 5}
+    for each in CATALOG:
+        if each.can_hold:
+            plan = each.plans(False, OWN)[0]
+            assert plan.role == "fault"
+            text = "\n".join(lines("127.0.0.1:1", plan, []))
+            assert "name server 127.0.0.1:1" in text
+            assert plan.switches or plan.acts

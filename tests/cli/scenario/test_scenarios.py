@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from pocketmq.cli.scenario.catalog import CATALOG
+from pocketmq.client import Message, SendStatus
+from pocketmq.client.blocking import Producer
 from tests.cli.conftest import COMMAND, environment
 from tests.signals import interruptible
 
@@ -38,6 +40,9 @@ def test_the_list_names_them_all(run_command: RunCommand) -> None:
         (("pcbusy", "--picture", "out.pdf"), "neither .png nor .svg"),
         (("pcbusy", "--full"), "pcbusy does not divide times"),
         (("ordered-lock-stuck", "--full", "--quick"), "cannot be combined with --quick"),
+        (("slave-killed", "--append-ms", "5"), "it has: --rate, --seconds, --body-bytes, --timeout"),
+        (("pool-loss", "--hold"), "these last: timeout-clean-queue"),
+        (("pcbusy", "--run", "2"), "only with --hold"),
     ],
 )
 def test_wrong_usage_is_refused_before_anything_starts(
@@ -156,3 +161,34 @@ def test_a_signal_leaves_no_process_and_no_file(number: signal.Signals, tmp_path
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.slow
+def test_a_held_incident_is_there_for_another_client_until_ctrl_c(tmp_path: Path) -> None:
+    """RocketMQ's serial wait: the pair stays up, a stranger's send waits for its slave; after Ctrl-C it does not."""
+    command = [*COMMAND, "scenario", "slave-readonly", "--quick", "--hold", "--set", "fileReservedTime=48"]
+    with (
+        interruptible(),
+        open(tmp_path / "errors", "wb") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, env=environment({"TMPDIR": str(tmp_path)}), text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        said: list[str] = []
+        try:
+            while not said or "a second one ends" not in said[-1]:
+                line = process.stdout.readline()
+                assert line, (tmp_path / "errors").read_text()
+                said.append(line)
+            namesrv = next(line.split()[-1] for line in said if line.startswith("name server"))
+            with Producer("stranger", namesrv, send_msg_timeout_ms=20_000) as producer:
+                assert producer.send(Message("Scenario_1", b"held")).status is SendStatus.FLUSH_SLAVE_TIMEOUT
+                process.send_signal(signal.SIGINT)
+                assert "repaired" in process.stdout.readline(), (tmp_path / "errors").read_text()
+                assert producer.send(Message("Scenario_1", b"well")).status is SendStatus.SEND_OK
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["errors"]

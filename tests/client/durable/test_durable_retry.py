@@ -26,6 +26,9 @@ from pocketmq.common.errors import ConfigError, Stored
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.client.durable.fakes import FaultyStore
 from tests.client.real_cluster import RealCluster
+from tests.client.scripted import NATIVE, store
+from tests.remoting.harness import until
+from tests.remoting.protected_servers import ALICE, ProofOfAlice
 
 SOON = (RetryRule(backoff_ms_first=20, backoff_ms_max=40),)
 REFUSED = (
@@ -378,6 +381,26 @@ async def test_what_cannot_be_helped_is_not_kept(cluster: Any) -> None:
         producer.send_oneway(Message("Orders", b"x"))
         assert (await producer.send(Message("Orders", b"x"))).status is SendStatus.STORED_FOR_RETRY
         assert retry.state.waiting == 1
+
+
+async def test_a_kept_message_outlives_credentials_that_are_refused(cluster: Any) -> None:
+    """A secret that is renewed at the broker first refuses the client; its messages must not be given up for that."""
+    server = await cluster.add("a")
+    cluster.topics["Orders"] = ["a"]
+    server.answers[NATIVE] = lambda *_: REFUSED
+    retry = DurableRetry(MemoryStore(), rules=SOON)
+    guard = ProofOfAlice(lies=True)
+    async with producer_of(cluster.namesrv.address, retry, credentials=ALICE) as producer:
+        receipt = await producer.send(Message("Orders", b"one"))
+        assert isinstance(receipt, StoredForRetry)
+        server._server.guard = guard
+        for connection in list(server._server.connections):
+            connection.close("for a new proof")
+        await until(lambda: guard.proofs == 2)
+        assert (retry.state.waiting, retry.given_up_total) == (1, 0)
+        server.answers[NATIVE] = store
+        guard.lies = False
+        assert (await receipt.delivered()).status is SendStatus.SEND_OK
 
 
 async def test_too_many_attempts_and_too_long_a_wait_give_up(real: RealCluster) -> None:

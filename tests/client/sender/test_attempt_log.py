@@ -51,6 +51,10 @@ async def test_attempts_are_counted_by_broker_and_answer() -> None:
     assert (refused["count"], refused["again"], refused["ended"], refused["longest_ms"]) == (7, 5, 2, 9.0)
     assert (refused["tag"], refused["cause"], refused["code"]) == ("REJECTREQUEST", "page_cache_busy", 2)
     assert (lost["phase"], lost["cause"], lost["tag"]) == ("send", "", "")
+    assert [event["text"] for event in log.events] == [
+        f"sendKernelImpl exception, resend at once, InvokeID: 1, RT: 9ms, Broker: broker-a, CODE: 2  DESC: {BUSY}",
+        "sendKernelImpl exception, resend at once, InvokeID: 2, RT: 1ms, Broker: broker-a, no answer",
+    ]
     assert {event["level"] for event in log.events} == {"info"}
     attempts.report()
     assert len(log.events) == 2

@@ -86,10 +86,10 @@ def test_a_code_of_rocketmq_needs_what_rocketmq_asks_for(code: RequestCode) -> N
 
 @pytest.mark.parametrize("code", list(RequestCode), ids=lambda code: code.name)
 def test_every_code_has_an_access_that_its_request_can_answer(code: RequestCode) -> None:
-    """A need names a field of the header, or a body of the request; only HELLO is open to anyone."""
+    """A need names a field of the header, or a body of the request; only the first steps are open to anyone."""
     spec = PROTOCOL[code]
     assert bool(spec.access.needs) is not bool(spec.access.by)
-    assert (spec.access is ANYONE) is (code == RequestCode.HELLO)
+    assert (spec.access is ANYONE) is (code in (RequestCode.HELLO, RequestCode.AUTHENTICATE))
     assert (spec.access is FROM_BROKER) is (spec.pool is Pool.CLIENT)
     for need in spec.access.needs:
         assert need.actions

@@ -91,6 +91,7 @@ def test_what_is_not_committed_is_acknowledged_but_nobody_sees_it(tmp_path: Path
     stepped.dispatch()
     assert (store.appended_offset, store.committed_offset, store.flushed_offset) == (result.end_offset, 0, 0)
     assert (store.dispatched_offset, store.max_offset("T", 0), store.queues()) == (0, 0, [])
+    store.find_earliest()
     assert (store.read_record(0), store.earliest_store_time()) == (None, -1)
     with pytest.raises(OffsetOutOfRange):
         store.log.read(0, 1)
@@ -101,6 +102,7 @@ def test_what_is_not_committed_is_acknowledged_but_nobody_sees_it(tmp_path: Path
     stepped.dispatch()
     assert stepped.bodies() == [b"hidden"]
     assert store.read_record(0) is not None
+    store.find_earliest()
     assert store.earliest_store_time() == result.store_timestamp
     assert store.log.flush() == result.end_offset
     store.close()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import ThreadRunner
 from pocketmq.store.append_result import PutStatus
 from pocketmq.store.commitlog.group_commit import GroupCommit
@@ -191,7 +192,8 @@ def test_deadlines_pass_while_a_sync_hangs(tmp_path: Path) -> None:
             go.wait(60)
 
     config = store_config(tmp_path, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=20)
-    store = MessageStore(config, file_system=HookedFileSystem(hook), runner=ThreadRunner())
+    log = CapturedLog()
+    store = MessageStore(config, file_system=HookedFileSystem(hook), runner=ThreadRunner(), log=log)
     store.open()
     result = store.append(bodies(b"x"))
     answers: list[PutStatus] = []
@@ -203,6 +205,8 @@ def test_deadlines_pass_while_a_sync_hangs(tmp_path: Path) -> None:
     store.acknowledge(result.end_offset, True, done)
     assert told.wait(30)
     assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]
+    (timeout,) = log.of("flush_disk_timeout")
+    assert timeout["text"] == "do groupcommit, wait for flush failed"
     go.set()
     store.close()
     assert answers == [PutStatus.FLUSH_DISK_TIMEOUT]

@@ -18,6 +18,7 @@ from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.ha.environment import HaEnvironment
 from pocketmq.store.ha.opening import needs_recovery, open_store
+from pocketmq.store.ha.proved_transport import ClusterSecret
 from pocketmq.store.ha.recover import recover_from_slaves
 from pocketmq.store.ha.service import HaService
 from pocketmq.store.ha.slave import HaSlave
@@ -106,6 +107,7 @@ class Node:
         role: str,
         *,
         files: FileSystem | None = None,
+        secret: ClusterSecret | None = None,
         **changes: Any,
     ) -> None:
         self.root = root
@@ -113,6 +115,7 @@ class Node:
         self.clock = clock
         self.role = role
         self.files: FileSystem = files or OsFileSystem()
+        self.secret = secret
         self.changes = changes
         self.name = root.name
         self.master = ""
@@ -135,7 +138,9 @@ class Node:
         self.store = MessageStore(config, file_system=self.files, clock=self.clock, runner=self.runner, log=self.log)
         self.store.store_host = HOST
         self.state.present_boot_id = self.boot
-        self.environment = HaEnvironment(self.store, self.state, "C", "b", self.clock, self.runner, self.log)
+        self.environment = HaEnvironment(
+            self.store, self.state, "C", "b", self.clock, self.runner, self.log, self.secret
+        )
         self.report = open_store(self.store, self.state, self.log)
         try:
             self._start()

@@ -89,6 +89,27 @@ def test_without_a_slave_nobody_waits() -> None:
     assert group.transfer.not_available == 1
 
 
+def test_when_too_few_slaves_are_left_the_waiting_sends_learn_it_at_once() -> None:
+    """No slave is left that could confirm them before their deadline."""
+    group = Group()
+    group.wait(100)
+    group.wait(200)
+    group.transfer.give_up()
+    assert group.told == [(100, PutStatus.SLAVE_NOT_AVAILABLE), (200, PutStatus.SLAVE_NOT_AVAILABLE)]
+    assert (group.transfer.not_available, group.transfer.timeouts) == (2, 0)
+    group.transfer.give_up()
+    assert len(group.told) == 2
+
+
+def test_a_slave_that_leaves_between_the_look_and_the_wait_is_not_waited_for() -> None:
+    """The waiter checks again once it waits."""
+    group = Group()
+    looks = iter([0, -1])
+    group.transfer._confirmed = lambda: next(looks)
+    group.wait(100)
+    assert group.told == [(100, PutStatus.SLAVE_NOT_AVAILABLE)]
+
+
 def test_each_waiter_times_out_at_its_own_deadline() -> None:
     """A stalled slave delays no send beyond its own time, however many wait before it."""
     group = Group()
@@ -102,6 +123,10 @@ def test_each_waiter_times_out_at_its_own_deadline() -> None:
         group.clock.advance_ms(1)
     assert group.transfer.timeouts == 100
     assert {event["event"] for event in group.log.events} == {"flush_slave_timeout"}
+    assert [event["text"] for event in group.log.events[:2]] == [
+        "transfer messsage to slave timeout, 1000",
+        "transfer messsage to slave timeout, 1001",
+    ]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["wait", "confirm", "pass"]), st.integers(1, 2000)), max_size=60))

@@ -182,7 +182,7 @@ def test_an_impossible_acknowledgement_ends_the_connection(tmp_path: Path, offse
     slave.receive()
     slave.ack(first - 1 if offset < 0 else end + 1)
     master.settle()
-    assert master.told == [(first, OK)]
+    assert master.told == [(first, OK), (end, PutStatus.SLAVE_NOT_AVAILABLE)]
     slave.receive()
     assert slave.is_closed
     assert len(master.events("slave_disconnected")) == 1

@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from pocketmq.cli.exit_codes import CannotStart
-from pocketmq.cli.scenario.harness.cluster import APPENDS, BrokerProcess, Cluster
+from pocketmq.cli.scenario.harness.cluster import BrokerProcess, Cluster
+from pocketmq.cli.scenario.harness.disk import APPENDS
 
 
 def test_rules_are_replaced_in_one_step_and_log_lines_are_read(tmp_path: Path) -> None:

@@ -19,17 +19,23 @@ from pocketmq.cli.pipeline import build_app
 from pocketmq.client.trace.trace_format import TraceRecord, TraceType
 from pocketmq.common.errors import ConfigError
 from pocketmq.pipeline.jobs.flow_control.run import analyze
+from tests.pipeline.jobs.flow_control.test_rocketmq_logs import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOGS = Path(__file__).parent / "logs"
+ROCKETMQ_LOGS = Path(__file__).parent / "rocketmq_logs" / "4.9" / "pool-deficient"
 EVIL = "<script>alert('log')</script>"
 
 
 def build_logs(directory: Path) -> None:
-    """Lay the recorded logs out as a machine has them: one rotated and packed, one with rubbish, one of a stranger."""
+    """Lay the recorded logs out as a machine has them: one rotated and packed, one with rubbish, one of a stranger.
+
+    Beside them are those of a RocketMQ 4.9 and its client.
+    """
     shutil.copytree(LOGS, directory)
+    shutil.copytree(ROCKETMQ_LOGS, directory / "rocketmq")
     recorded = (LOGS / "page-cache" / "broker.log").read_bytes().splitlines(keepends=True)
     (directory / "page-cache" / "broker.log.1.gz").write_bytes(gzip.compress(b"".join(recorded[:30])))
     rest = [*recorded[30:], b"not JSON at all\n", b'{"timestamp":"2026-11-21T17:45', b"\n"]
@@ -65,6 +71,7 @@ def output(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> t
     pq.write_table(pa.table({"body": pa.array([*bodies, b"\x00\xff rubbish", None])}), base / "traces.parquet")
     build_logs(base / "logs")
     words = ["flow-control", "--logs", str(base / "logs"), "--traces", str(base / "traces.parquet"), "--json"]
+    words += ["--client-zone", "UTC"]
     answer = CliRunner().invoke(build_app(), [*words, "--output", str(base / "out")])
     assert answer.exit_code == 0, answer.output
     return base / "out", json.loads(answer.stdout)
@@ -98,14 +105,33 @@ def test_each_incident_has_its_chain_of_causes(output: tuple[Path, dict[str, Any
     assert "do not show" in stranger["summary"]
     assert not stranger["complete"]
     assert stranger["missing"]
-    assert len(found) == output[1]["incidents"] == 4
+    assert len(found) == output[1]["incidents"] == 5
+
+
+@pytest.mark.slow
+def test_one_process_finds_what_spark_finds(output: tuple[Path, dict[str, Any]]) -> None:
+    """The incidents of the job are those of ``pocketmq explain --log``: numbers, chains, evidence."""
+    of_spark = {
+        (row["id"], row["minutes"], row["refused"], row["sends_ended"], row["summary"]): {
+            (step["step"], *step["evidence"]) for step in row["chain"]
+        }
+        for row in table(output, "incidents")
+    }
+    of_tally = {
+        (incident.id, incident.minutes, incident.refused, incident.sends_ended, chains[0].summary): {
+            (step.text, *step.evidence) for chain in chains for step in chain.steps
+        }
+        for incident, chains in explained(output[0].parent / "logs")
+    }
+    assert of_spark == of_tally
+    assert "rocketmq-a" in {name.partition("@")[0] for name, *_ in of_spark}
 
 
 @pytest.mark.slow
 def test_the_tables_hold_what_the_logs_say(output: tuple[Path, dict[str, Any]]) -> None:
     """Minutes, evidence and traces as Parquet."""
     minutes = table(output, "minute")
-    assert sum(row["refused"] for row in minutes) == output[1]["refused"] == 350 + 2038 + 3
+    assert sum(row["refused"] for row in minutes) == output[1]["refused"] == 350 + 2038 + 3 + 11
     worst = next(row for row in minutes if row["broker"] == "broker-2a" and row["refused"])
     assert dict(worst["refused_by"]) == {"[TIMEOUT_CLEAN_QUEUE] queue_timeout": 2037, "queue_timeout": 1}
     assert 100 <= worst["append_p50_ms"] <= worst["append_p99_ms"] < 110
@@ -121,7 +147,7 @@ def test_the_tables_hold_what_the_logs_say(output: tuple[Path, dict[str, Any]]) 
 def test_the_report_is_one_safe_page(output: tuple[Path, dict[str, Any]]) -> None:
     """It contains its pictures and loads nothing; the text of a log stays text."""
     text = (output[0] / "report.html").read_text()
-    assert text.count("<svg") == 4
+    assert text.count("<svg") == 5
     assert "<script" not in text
     assert "&lt;script&gt;" in text
     assert 'src="http' not in text
@@ -132,8 +158,10 @@ def test_the_report_is_one_safe_page(output: tuple[Path, dict[str, Any]]) -> Non
 def test_what_was_passed_over_is_counted(output: tuple[Path, dict[str, Any]]) -> None:
     """The counts include the rubbish, and no line is lost or counted twice over a rotation."""
     lines = sum(len(path.read_bytes().splitlines()) for path in LOGS.rglob("*.log"))
+    of_rocketmq = [path.read_bytes().splitlines() for path in ROCKETMQ_LOGS.rglob("*.log")]
     counts = output[1]["counts"]
-    assert (counts["events"], counts["broken"], counts["foreign"], counts["files"]) == (lines + 1, 1, 1, 9)
+    assert counts["events"] + counts["continued"] == lines + 1 + sum(map(len, of_rocketmq))
+    assert (counts["broken"], counts["foreign"], counts["files"]) == (1, 1, 9 + len(of_rocketmq))
 
 
 @pytest.mark.slow
@@ -163,4 +191,4 @@ def test_logs_without_an_event_make_an_empty_report(spark: "SparkSession", tmp_p
         assert "empty_files 1" in answer.stderr
     assert pq.read_table(tmp_path / "out" / "minute").num_rows == 0
     assert "append_p99_ms" in pq.read_schema(next((tmp_path / "out" / "minute").glob("*.parquet"))).names
-    assert "None: nothing was refused" in (tmp_path / "out" / "report.html").read_text()
+    assert "None: no request was refused" in (tmp_path / "out" / "report.html").read_text()

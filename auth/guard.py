@@ -1,0 +1,246 @@
+"""What a server asks before it serves a request: who sends this, and may that user do it?
+
+    server.guard = AuthGuard(config, table, cluster="DefaultCluster", clock=clock, denials=denials)
+
+Who: the user of the request's signature (RocketMQ's clients), else of the connection's proof (AUTHENTICATE), else of
+its verified certificate, else nobody. What: each need of the request's code is decided by the user's policies
+(``needed``, ``Session``). Whatever no rule allows is refused; a code without a row in the protocol too. The texts are
+RocketMQ 5.3.3's.
+
+Needs on stored messages remain for the processor that reads them: it finds the session in ``request.session`` and asks
+``auth.stored``.
+
+Lives here: ``AuthGuard``.
+"""
+
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from pocketmq.auth.auth_table import AuthTable
+from pocketmq.auth.config import AuthConfig, codes_of
+from pocketmq.auth.denials import Denials
+from pocketmq.auth.errors import AccessDenied, CodeUnknown
+from pocketmq.auth.needed import ALL_NAMES, needed
+from pocketmq.auth.policies import Address
+from pocketmq.auth.session import Session
+from pocketmq.auth.users import User, UserType
+from pocketmq.common.bounds import bounded
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.remoting.codec import Request
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.access import FROM_BROKER, Action, Resource
+from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
+from pocketmq.remoting.security.proof import client_proof, is_proof, new_nonce, server_proof
+from pocketmq.remoting.security.signature import ACCESS_KEY, verify
+
+SESSIONS_MAX: Final = 10_000
+"""Pairs of user and address remembered; a full table starts again."""
+FAILURES_MAX: Final = 50
+"""Wrong proofs and signatures of one address in one second; more are refused unread."""
+HOSTS_MAX: Final = 4_096
+NONCE_CHARACTERS: Final = range(16, 65)
+_NO_SECRET: Final = "no such user: the time for an answer is the same"
+
+
+@bounded("sessions", limit=SESSIONS_MAX, size="sessions", entry_bytes=2_000, when_full="evicts")
+@bounded("failures by address", limit=HOSTS_MAX, size="failures", entry_bytes=300, when_full="evicts")
+class AuthGuard:
+    """The guard of one server. Loop thread only."""
+
+    def __init__(
+        self,
+        config: AuthConfig,
+        table: AuthTable,
+        *,
+        cluster: str,
+        clock: Clock,
+        denials: Denials,
+        note: Callable[[Connection, Request, PocketMQError], None] | None = None,
+    ) -> None:
+        """``cluster``: the name of the server's cluster. ``note`` counts and logs a refusal, once a request."""
+        self.config = config
+        self.table = table
+        self.denials = denials
+        self._cluster = cluster
+        self._clock = clock
+        self._note = note
+        self._open = codes_of(config.authentication_whitelist)
+        self._unchecked = codes_of(config.authorization_whitelist)
+        self.sessions: dict[tuple[str, str], Session] = {}
+        """User and host → session, perhaps an outdated one."""
+        self.failures: dict[str, tuple[int, int]] = {}
+        """Host → second of its last failure, failures in it."""
+        inner = config.inner
+        self._inner = (
+            None
+            if inner is None
+            else User(username=inner.access_key, password=inner.secret_key, user_type=UserType.SUPER)
+        )
+
+    # ---- proofs ----------------------------------------------------------------------------------------------------
+
+    def nonce(self, connection: Connection) -> str:
+        """See ``Guard``."""
+        if not connection.nonce:
+            connection.nonce = new_nonce()
+        return connection.nonce
+
+    def authenticate(
+        self, connection: Connection, header: AuthenticateRequestHeader
+    ) -> AuthenticateResponseHeader | PocketMQError:
+        """See ``Guard``. A connection proves itself once."""
+        if self._fails_too_often(connection):
+            return self._too_many(connection, 0, header.user)
+        user = self._user(header.user)
+        nonce, connection.nonce = connection.nonce, ""  # a nonce is answered once
+        secret = _NO_SECRET if user is None else user.password
+        proved = is_proof(header.proof, client_proof(secret, header.user, nonce, header.nonce))
+        if user is None or not nonce or not proved or len(header.nonce) not in NONCE_CHARACTERS:
+            return self._failed(connection, 0, header.user, "check signature failed.")
+        if not user.is_enabled:
+            return self._failed(connection, 0, header.user, f"User:{user.username} is disabled.")
+        connection.session = self._session(user, connection.host)
+        return AuthenticateResponseHeader(
+            user.username, server_proof(user.password, user.username, nonce, header.nonce)
+        )
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def refusal(self, connection: Connection, request: Request) -> PocketMQError | None:
+        """See ``Guard``."""
+        try:
+            self._check(connection, request)
+        except PocketMQError as error:
+            if self._note is not None:
+                self._note(connection, request, error)
+            return error
+        return None
+
+    def _check(self, connection: Connection, request: Request) -> None:
+        spec = PROTOCOL.get(request.code)
+        if spec is None or spec.access is FROM_BROKER:
+            raise CodeUnknown(f" request type {request.code} not supported")
+        if request.code in self._open:
+            return
+        session = self._sender(connection, request)
+        request.session = connection.speaker = session
+        if not session.checks or request.code in self._unchecked:
+            return
+        for kind, name, actions in needed(request, spec, self._cluster):
+            if not session.verdict(kind, name, actions).allowed:
+                raise self.denied(session, connection.host, request.code, kind, name, actions)
+
+    def _sender(self, connection: Connection, request: Request) -> Session:
+        """Return the session of the request's user. Raise ``AccessDenied``."""
+        session: Session | None = connection.session
+        if request.signed is not None:
+            return self._signed(connection, request)
+        if session is None:
+            session = connection.session = self._by_certificate(connection)
+        if session is None:
+            raise self._denied_user(connection, request.code, "", "username cannot be null.")
+        if session.generation != self.table.generation:
+            user = self._user(session.user.username)
+            why = ""
+            if user is None:
+                why = f"User:{session.user.username} is not found."
+            elif not user.is_enabled:
+                why = f"User:{user.username} is disabled."
+            elif user.password != session.user.password:  # the proof was made with the old one
+                why = f"User:{user.username} has another password now: connect again."
+            if user is None or why:
+                connection.session = None
+                raise self._denied_user(connection, request.code, session.user.username, why)
+            session = connection.session = self._session(user, connection.host)
+        return session
+
+    def _by_certificate(self, connection: Connection) -> Session | None:
+        """Return the session of the user that the connection's verified certificate names; None: it names none."""
+        user = self._user(connection.peer_name) if connection.peer_name else None
+        return None if user is None or not user.is_enabled else self._session(user, connection.host)
+
+    def _signed(self, connection: Connection, request: Request) -> Session:
+        assert request.signed is not None
+        name = request.signed.get(ACCESS_KEY, "")
+        if self._fails_too_often(connection):
+            raise self._too_many(connection, request.code, name)
+        user = self._user(name)
+        if user is None:
+            verify(_NO_SECRET, request.signed, request.body)  # as long as for a user
+            raise self._failed(connection, request.code, name, f"User:{name[:64]} is not found.")
+        if not verify(user.password, request.signed, request.body):
+            raise self._failed(connection, request.code, name, "check signature failed.")
+        if not user.is_enabled:
+            raise self._failed(connection, request.code, name, f"User:{name} is disabled.")
+        return self._session(user, connection.host)
+
+    def _user(self, name: str) -> User | None:
+        if self._inner is not None and name == self._inner.username:
+            return self._inner
+        return self.table.contents.users.get(name)
+
+    def _session(self, user: User, host: str) -> Session:
+        generation = self.table.generation
+        session = self.sessions.get((user.username, host))
+        if session is None or session.generation != generation or session.user != user:
+            if len(self.sessions) >= SESSIONS_MAX:
+                self.sessions.clear()
+            session = Session(
+                user,
+                source_of(host),
+                self.table.contents,
+                generation,
+                checks=self.config.authorization_enabled,
+            )
+            self.sessions[user.username, host] = session
+        return session
+
+    # ---- refusals --------------------------------------------------------------------------------------------------
+
+    def denied(
+        self, session: Session, host: str, code: int, kind: Resource, name: str, actions: Action
+    ) -> AccessDenied:
+        """Note and return the refusal of something that policies do not allow."""
+        resource = f"{kind.value}:{ALL_NAMES if name == ALL_NAMES else name[:255]}"
+        why = session.verdict(kind, name, actions).why
+        text = f"User:{session.user.username} has no permission to access {resource} from {host}, {why}"
+        action = " or ".join(each.name.capitalize() for each in Action if each in actions and each.name)
+        self.denials.note("policy", session.user.username, host, code, resource, action, why)
+        return AccessDenied(text)
+
+    def _denied_user(self, connection: Connection, code: int, user: str, why: str) -> AccessDenied:
+        self.denials.note("user", user, connection.host, code, "", "", why)
+        hint = "" if user else "this server wants credentials: see docs/security.md"
+        return AccessDenied(why, hint=hint)
+
+    def _failed(self, connection: Connection, code: int, user: str, why: str) -> AccessDenied:
+        """Count a wrong proof or signature against its address."""
+        second = self._clock.monotonic_ns() // 1_000_000_000
+        last, count = self.failures.pop(connection.host, (second, 0))
+        if len(self.failures) >= HOSTS_MAX:
+            del self.failures[next(iter(self.failures))]
+        self.failures[connection.host] = (second, count + 1 if last == second else 1)
+        return self._denied_user(connection, code, user, why)
+
+    def _fails_too_often(self, connection: Connection) -> bool:
+        last, count = self.failures.get(connection.host, (0, 0))
+        return count >= FAILURES_MAX and last == self._clock.monotonic_ns() // 1_000_000_000
+
+    def _too_many(self, connection: Connection, code: int, user: str) -> AccessDenied:
+        why = f"more than {FAILURES_MAX} wrong signatures a second from {connection.host}: wait a second."
+        self.denials.note("flood", user, connection.host, code, "", "", why)
+        return AccessDenied(why)
+
+
+def source_of(host: str) -> Address | None:
+    """Return the address that policies compare; an IPv4 peer of an IPv6 socket counts as IPv4. None: it is none."""
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address

@@ -1,0 +1,111 @@
+"""Access control of one server: its users and policies, their file, its guard.
+
+    auth = ServerAuth(config, path, cluster="DefaultCluster", clock=clock, log=log, refused=refused)
+    auth.load()                      # blocks
+    server.guard = auth.guard        # None where nothing is checked
+
+Lives here: ``ServerAuth``.
+"""
+
+import threading
+from typing import Final
+
+from pocketmq.auth.auth_file import AuthFile
+from pocketmq.auth.auth_table import AuthContents, AuthTable, decode_contents
+from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.denials import Denials
+from pocketmq.auth.guard import AuthGuard
+from pocketmq.auth.users import User, UserType
+from pocketmq.common.clock import Clock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.common.events import EventLog
+from pocketmq.remoting.codec import Request
+from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.refused_requests import RefusedRequests
+from pocketmq.remoting.security.credentials import Credentials
+
+FILE_NAME: Final = "auth.json"
+"""Of a broker, in ``config`` of its store."""
+
+
+class ServerAuth:
+    """Access control of one server. ``load`` blocks; all else in the loop's thread unless it says so."""
+
+    def __init__(
+        self,
+        config: AuthConfig,
+        path: str,
+        *,
+        cluster: str,
+        clock: Clock,
+        log: EventLog,
+        refused: RefusedRequests,
+    ) -> None:
+        """``path``: the file of users and policies if ``config`` names none; empty: there is none."""
+        self.config = config
+        self.table = AuthTable()
+        self.denials = Denials(clock.now_ms)
+        self.change_lock = threading.Lock()
+        """Held over each change of users and policies."""
+        path = config.auth_file or path
+        self.file = AuthFile(path) if path and config.authentication_enabled else None
+        self._log = log
+        self._refused = refused
+        self.guard = (
+            AuthGuard(config, self.table, cluster=cluster, clock=clock, denials=self.denials, note=self._note)
+            if config.authentication_enabled
+            else None
+        )
+        """None where nothing is checked."""
+
+    def share(self, other: "ServerAuth") -> None:
+        """Let another server of this process have the same users, policies and denials, kept in this one's file."""
+        other.table, other.denials, other.file = self.table, self.denials, self.file
+        other.change_lock = self.change_lock
+        if other.guard is not None:
+            other.guard.table, other.guard.denials = self.table, self.denials
+
+    @property
+    def inner(self) -> Credentials | None:
+        """The keys for this server's requests to other servers of the cluster; None: they need none."""
+        return self.config.inner
+
+    def load(self) -> None:
+        """Read the file; where there is no user yet, make the first one of the settings. Blocks.
+
+        Raise ``AuthFileUnreadable``, ``AuthNotWritten`` or ``AuthIllegal``.
+        """
+        if not self.config.authentication_enabled:
+            return
+        contents = (self.file.load() if self.file is not None else None) or AuthContents()
+        config = self.config
+        if not contents.users and config.init_username:
+            first = User(username=config.init_username, password=config.init_password, user_type=UserType.SUPER)
+            contents = contents.with_user(first)
+            if self.file is not None:
+                self.file.save(contents)
+            self._log.info("first_user_made", user=first.username, path=str(self.file.path if self.file else ""))
+        self.table.replace(contents)
+        if not any(user.is_super and user.is_enabled for user in contents.users.values()):
+            self._log.warning(
+                "no_super_user",
+                consequence="nobody can administrate this server" if contents.users else "every request is refused",
+                hint="set auth.init_username and auth.init_password before the first start",
+            )
+
+    def mirror(self, data: bytes) -> None:
+        """Take over a master's users and policies (AUTH_CONTENTS); they hold at once. Blocks.
+
+        Raise ``DECODE_ERRORS`` or ``AuthNotWritten``; then nothing changes.
+        """
+        contents = decode_contents(data)
+        with self.change_lock:
+            if contents == self.table.contents:
+                return
+            if self.file is not None:
+                self.file.save(contents)
+            self.table.replace(contents)
+        self._log.info("auth_mirrored", users=len(contents.users))
+
+    def _note(self, connection: Connection, request: Request, error: PocketMQError) -> None:
+        self._refused.note_request(request, connection.remote, error.code, error.cause, str(error))

@@ -1,0 +1,74 @@
+"""What a start makes sure of before it opens a port: who may connect.
+
+Lives here: ``check_access``, ``access_of``, ``warning_of_file``.
+"""
+
+import ipaddress
+import os
+import secrets
+import stat
+
+import msgspec
+
+from pocketmq.auth.config import AuthConfig
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.common.settings import NOT_SET, Settings, is_secret
+from pocketmq.namesrv.config import NamesrvConfig
+
+
+def check_access(settings: Settings, *, namesrv: bool, broker: bool) -> None:
+    """Raise ``CannotStart`` where strangers could connect and nobody has to authenticate."""
+    auth = settings.get(AuthConfig)
+    if auth.authentication_enabled or auth.open:
+        return
+    served = []
+    if namesrv:
+        served.append(("namesrv.bind_address", settings.get(NamesrvConfig).bind_address))
+    if broker:
+        served.append(("broker.bind_address", settings.get(BrokerConfig).bind_address))
+    for setting, address in served:
+        if not is_loopback(address):
+            raise CannotStart(
+                "the server does not start",
+                why=f"{setting}={address} lets other machines connect, and nobody has to authenticate",
+                hint="set auth.authentication_enabled=true (docs/security.md), or say --open if the network is trusted",
+            )
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only this machine can connect to a bind address."""
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def access_of(auth: AuthConfig, *, alone: bool) -> AuthConfig:
+    """Return the settings of access control; name server and broker of one process (``alone``) get a secret of their
+    own if none is set."""
+    if not auth.authentication_enabled or auth.inner_access_key or not alone:
+        return auth
+    return msgspec.structs.replace(
+        auth, inner_access_key=f"inner-{secrets.token_hex(8)}", inner_secret_key=secrets.token_urlsafe(32)
+    )
+
+
+def warning_of_file(settings: Settings, config_file: str | None) -> str:
+    """Return a warning where others may read a settings file with a secret; empty: all is well."""
+    if config_file is None:
+        return ""
+    given = [
+        field.name
+        for field in msgspec.structs.fields(AuthConfig)
+        if is_secret(field.type) and settings.origin("auth", field.name) not in (NOT_SET, "")
+    ]
+    try:
+        mode = stat.S_IMODE(os.stat(config_file).st_mode)
+    except OSError:
+        return ""
+    if not given or not mode & 0o077:
+        return ""
+    return f"others may read {config_file}, which holds auth.{given[0]}: chmod 600 {config_file}"

@@ -1,0 +1,210 @@
+"""Requests that look at users and policies, or change them."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pocketmq.auth.auth_admin import AuthAdmin
+from pocketmq.auth.auth_file import AuthFile
+from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.errors import AccessDenied, AuthIllegal, AuthNotWritten, NotSuper, PolicyNotFound, UserNotFound
+from pocketmq.auth.server_auth import ServerAuth
+from pocketmq.auth.session import Session
+from pocketmq.auth.users import User, UserType
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.logs import CapturedLog
+from pocketmq.remoting.codec import Request
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import JSON
+from pocketmq.remoting.protocol import acl
+from pocketmq.remoting.protocol.body import decode_body, encode_body
+from pocketmq.remoting.refused_requests import RefusedRequests
+
+R = RequestCode
+ROOT = User(username="root", password="root-secret", user_type=UserType.SUPER)
+MANAGER = User(username="manager", password="manager-secret")
+
+
+class Rig:
+    """The administration of one server, asked by a super user."""
+
+    def __init__(self, path: Path, **settings: Any) -> None:
+        clock = ManualClock()
+        self.log = CapturedLog()
+        config = AuthConfig(
+            **{
+                "authentication_enabled": True,
+                "authorization_enabled": True,
+                "init_username": "root",
+                "init_password": "root-secret",
+                **settings,
+            }
+        )
+        self.path = path / "auth.json"
+        self.auth = ServerAuth(
+            config, str(self.path), cluster="C", clock=clock, log=self.log, refused=RefusedRequests(clock, self.log)
+        )
+        self.auth.load()
+        self.admin = AuthAdmin(self.auth, self.log)
+
+    def ask(self, code: RequestCode, header: Any = None, body: Any = None, *, user: User = ROOT) -> bytes:
+        session = Session(user, None, self.auth.table.contents, self.auth.table.generation, checks=True)
+        data = b"" if body is None else encode_body(body)
+        request = Request(code, 1, False, 0, 0, JSON, header, data, {}, session=session)
+        return self.admin.handlers[code](request, "10.0.0.1:5000")
+
+    def make(self, name: str = "alice", password: str = "alice-secret", **fields: str) -> None:
+        self.ask(R.AUTH_CREATE_USER, acl.UserRequestHeader(name), acl.UserInfo(name, password, **fields))
+
+    def allow(self, resource: str = "Topic:orders", code: RequestCode = R.AUTH_CREATE_ACL, **entry: Any) -> None:
+        info = acl.PolicyEntryInfo(**{"resource": resource, "actions": ["Pub"], "decision": "Allow", **entry})
+        body = acl.AclInfo("User:alice", [acl.PolicyInfo("Custom", [info])])
+        self.ask(code, acl.AclRequestHeader("User:alice"), body)
+
+    def resources(self) -> list[str]:
+        body = decode_body(self.ask(R.AUTH_GET_ACL, acl.AclRequestHeader("User:alice")), acl.AclInfo)
+        return [entry.resource or "" for policy in body.policies or () for entry in policy.entries or ()]
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_a_user_is_made_changed_listed_and_deleted(rig: Rig) -> None:
+    rig.make()
+    with pytest.raises(AuthIllegal, match="existed"):
+        rig.make()
+    shown = decode_body(rig.ask(R.AUTH_GET_USER, acl.UserRequestHeader("alice")), acl.UserInfo)
+    assert shown == acl.UserInfo("alice", "", "Normal", "enable")
+    rig.ask(R.AUTH_UPDATE_USER, acl.UserRequestHeader("alice"), acl.UserInfo("alice", "", "", "disable"))
+    kept = rig.auth.table.contents.users["alice"]
+    assert (kept.password, kept.is_enabled, kept.is_super) == ("alice-secret", False, False)
+    listed = msgspec.json.decode(rig.ask(R.AUTH_LIST_USER, acl.ListUsersRequestHeader("")), type=list[acl.UserInfo])
+    assert [user.username for user in listed] == ["alice", "root"]
+    listed = msgspec.json.decode(rig.ask(R.AUTH_LIST_USER, acl.ListUsersRequestHeader("ali")), type=list[acl.UserInfo])
+    assert [user.username for user in listed] == ["alice"]
+    rig.ask(R.AUTH_DELETE_USER, acl.UserRequestHeader("alice"))
+    with pytest.raises(UserNotFound):
+        rig.ask(R.AUTH_GET_USER, acl.UserRequestHeader("alice"))
+    assert AuthFile(str(rig.path)).load() == rig.auth.table.contents
+
+
+def test_no_answer_and_no_event_shows_a_password(rig: Rig) -> None:
+    rig.make()
+    rig.allow()
+    answers = rig.ask(R.AUTH_LIST_USER, acl.ListUsersRequestHeader(""))
+    answers += rig.ask(R.AUTH_LIST_ACL, acl.ListAclsRequestHeader("", ""))
+    assert b"secret" not in answers
+    assert "secret" not in str(rig.log.events)
+    changed = [
+        values for event, values in ((each["event"], each) for each in rig.log.events) if event == "auth_changed"
+    ]
+    assert [(each["what"], each["name"], each["by"]) for each in changed] == [
+        ("create user", "alice", "root"),
+        ("create acl", "alice", "root"),
+    ]
+
+
+def test_only_a_super_user_makes_changes_or_deletes_super_users(rig: Rig) -> None:
+    body = acl.UserInfo("eve", "eve-secret", "Super")
+    with pytest.raises(NotSuper, match="The super user can only be create by super user"):
+        rig.ask(R.AUTH_CREATE_USER, acl.UserRequestHeader("eve"), body, user=MANAGER)
+    rig.make()
+    for info in (acl.UserInfo("alice", "", "Super"), acl.UserInfo("root", "taken over")):
+        with pytest.raises(NotSuper):
+            rig.ask(R.AUTH_UPDATE_USER, acl.UserRequestHeader(info.username or ""), info, user=MANAGER)
+    with pytest.raises(NotSuper):
+        rig.ask(R.AUTH_DELETE_USER, acl.UserRequestHeader("root"), user=MANAGER)
+
+
+def test_the_last_super_user_stays(rig: Rig) -> None:
+    with pytest.raises(AuthIllegal, match="last super user"):
+        rig.ask(R.AUTH_DELETE_USER, acl.UserRequestHeader("root"))
+    for info in (acl.UserInfo("root", "", "Normal"), acl.UserInfo("root", "", "", "disable")):
+        with pytest.raises(AuthIllegal, match="last super user"):
+            rig.ask(R.AUTH_UPDATE_USER, acl.UserRequestHeader("root"), info)
+    rig.make("second", "second-secret", user_type="Super")
+    rig.ask(R.AUTH_DELETE_USER, acl.UserRequestHeader("root"))
+
+
+def test_policies_are_made_changed_listed_and_deleted(rig: Rig) -> None:
+    rig.make()
+    rig.allow("Topic:orders")
+    with pytest.raises(AuthIllegal, match="update it"):
+        rig.allow("Topic:orders")
+    rig.allow("Group:*", actions=["Sub"])
+    rig.allow("Topic:orders", R.AUTH_UPDATE_ACL, decision="Deny")
+    assert rig.resources() == ["Topic:orders", "Group:*"]
+    listed = msgspec.json.decode(rig.ask(R.AUTH_LIST_ACL, acl.ListAclsRequestHeader("", "Topic")))
+    assert [entry["decision"] for entry in listed[0]["policies"][0]["entries"]] == ["Deny"]
+    rig.ask(R.AUTH_DELETE_ACL, acl.DeleteAclRequestHeader("User:alice", "", "Topic:orders"))
+    assert rig.resources() == ["Group:*"]
+    with pytest.raises(PolicyNotFound):
+        rig.ask(R.AUTH_DELETE_ACL, acl.DeleteAclRequestHeader("User:alice", "Custom", "Topic:orders"))
+    rig.ask(R.AUTH_DELETE_ACL, acl.DeleteAclRequestHeader("User:alice", "", ""))
+    assert rig.resources() == []
+
+
+@pytest.mark.parametrize("subject", ["alice", "User:", "Group:alice", "", "User:nobody"])
+def test_policies_belong_to_users_that_exist(rig: Rig, subject: str) -> None:
+    rig.make()
+    body = acl.AclInfo("", [acl.PolicyInfo("Custom", [acl.PolicyEntryInfo("*", ["All"], [], "Allow")])])
+    with pytest.raises(AuthIllegal):
+        rig.ask(R.AUTH_CREATE_ACL, acl.AclRequestHeader(subject), body)
+
+
+def test_what_would_happen_and_why(rig: Rig) -> None:
+    rig.make()
+    rig.allow("Topic:ord*")
+
+    def test(resource: str, action: str = "Pub", user: str = "alice") -> acl.AuthTestBody:
+        header = acl.AuthTestRequestHeader(user, resource, action)
+        return decode_body(rig.ask(R.AUTH_TEST, header), acl.AuthTestBody)
+
+    allowed = test("Topic:orders")
+    assert allowed.allowed
+    assert allowed.entry is not None
+    assert (allowed.entry.resource, allowed.policy_type) == ("Topic:ord*", "Custom")
+    assert (test("Topic:orders", "Sub").allowed, test("Topic:orders", "Sub").why) == (False, "no matched policies.")
+    assert not test("Group:orders").allowed
+    assert "super" in test("Group:anything", "All", "root").why
+    with pytest.raises(UserNotFound):
+        test("Topic:orders", "Pub", "nobody")
+    with pytest.raises(AuthIllegal):
+        test("orders")
+
+
+def test_who_am_i(rig: Rig) -> None:
+    body = decode_body(rig.ask(R.WHOAMI), acl.WhoAmIBody)
+    assert body == acl.WhoAmIBody("root", "Super", "proof", "10.0.0.1:5000", True, rig.auth.table.identity)
+
+
+def test_the_last_denials_come_newest_first(rig: Rig) -> None:
+    for name in ("one", "two", "two"):
+        rig.auth.denials.note("policy", "alice", "10.0.0.1", 10, f"Topic:{name}", "Pub", "no matched policies.")
+    body = decode_body(rig.ask(R.AUTH_LOG, acl.AuthLogRequestHeader(10)), acl.AuthLogBody)
+    assert [(each.resource, each.count) for each in body.denials] == [("Topic:two", 2), ("Topic:one", 1)]
+
+
+def test_all_contents_are_for_super_users_only(rig: Rig) -> None:
+    assert b"root-secret" in rig.ask(R.AUTH_CONTENTS)
+    with pytest.raises(AccessDenied):
+        rig.ask(R.AUTH_CONTENTS, user=MANAGER)
+
+
+def test_a_change_that_cannot_be_written_does_not_hold(rig: Rig) -> None:
+    rig.path.unlink()
+    rig.path.mkdir()
+    with pytest.raises(AuthNotWritten):
+        rig.make()
+    assert set(rig.auth.table.contents.users) == {"root"}
+
+
+def test_a_server_that_knows_no_users_makes_none(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, authentication_enabled=False, authorization_enabled=False)
+    with pytest.raises(AuthIllegal, match="knows no users"):
+        rig.make()
+    assert not rig.path.exists()

@@ -1,0 +1,405 @@
+"""Who is let through, for what."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from pocketmq.auth.auth_table import AuthContents, AuthTable
+from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.denials import DENIALS_MAX, Denials
+from pocketmq.auth.guard import FAILURES_MAX, AuthGuard, source_of
+from pocketmq.auth.needed import NAMES_IN
+from pocketmq.auth.policies import Policy, entry_of
+from pocketmq.auth.users import User, UserStatus, UserType
+from pocketmq.common.clock import ManualClock
+from pocketmq.common.errors import PocketMQError
+from pocketmq.remoting.codec import Request, decode_request, encode_request
+from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.frame import JSON, MSGPACK, PREFIX_BYTES, Frame
+from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.access import Place
+from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
+from pocketmq.remoting.protocol.body import encode_body
+from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
+from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.protocol.pull import PullMessageRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageRequestHeader
+from pocketmq.remoting.security.credentials import Credentials
+from pocketmq.remoting.security.proof import client_proof, server_proof
+from pocketmq.remoting.security.signature import sign
+from pocketmq.remoting.string_map import WRITERS
+
+ROOT = User(username="root", password="root-secret", user_type=UserType.SUPER)
+ALICE = User(username="alice", password="alice-secret")
+POLICIES = (
+    Policy(
+        (
+            entry_of("Topic:orders", ["Pub", "Sub"], "Allow"),
+            entry_of("Group:billing", ["Sub"], "Allow"),
+            entry_of("Topic:local", ["Pub"], "Allow", ["127.0.0.1"]),
+        )
+    ),
+)
+NONCE = "n" * 16
+
+
+class FakeConnection:
+    """What a guard sees of a connection."""
+
+    def __init__(self, host: str = "10.1.2.3") -> None:
+        self.host = host
+        self.remote = f"{host}:5000"
+        self.session: Any = None
+        self.nonce = ""
+        self.peer_name = ""
+
+
+class Rig:
+    """A guard with root, alice and her policies."""
+
+    def __init__(self, **config: Any) -> None:
+        self.clock = ManualClock()
+        self.table = AuthTable(AuthContents().with_user(ROOT).with_user(ALICE).with_policies("alice", POLICIES))
+        self.denials = Denials(self.clock.now_ms)
+        settings = {"authentication_enabled": True, "authorization_enabled": True, **config}
+        self.guard = AuthGuard(AuthConfig(**settings), self.table, cluster="C", clock=self.clock, denials=self.denials)
+
+    def prove(self, connection: Any, user: User = ALICE, *, secret: str = "") -> Any:
+        nonce = self.guard.nonce(connection)
+        proof = client_proof(secret or user.password, user.username, nonce, NONCE)
+        header = AuthenticateRequestHeader(user=user.username, nonce=NONCE, proof=proof)
+        answer = self.guard.authenticate(connection, header)
+        if isinstance(answer, AuthenticateResponseHeader):
+            assert answer.proof == server_proof(user.password, user.username, nonce, NONCE)
+        return answer
+
+    def proved(self, user: User = ALICE, host: str = "10.1.2.3") -> Any:
+        connection = FakeConnection(host)
+        assert isinstance(self.prove(connection, user), AuthenticateResponseHeader)
+        return connection
+
+    def refusal(self, connection: Any, request: Request) -> str:
+        """Return the text of the refusal, empty if there is none."""
+        refused = self.guard.refusal(connection, request)
+        assert refused is None or isinstance(refused, PocketMQError)
+        return "" if refused is None else str(refused)
+
+
+def received(
+    code: int, header: Any = None, body: bytes = b"", *, kind: int = MSGPACK, keys: Credentials | None = None
+) -> Request:
+    """Return a request as a server decodes it, signed if ``keys`` are given."""
+    extra = {}
+    if keys is not None:
+        extra = sign(keys, WRITERS[type(header)](header) if header is not None else {}, body)
+    data = b"".join(encode_request(code, 1, header, body, serialize_type=kind, extra=extra))
+    header_bytes = int.from_bytes(data[5:8], "big")
+    cut = PREFIX_BYTES + header_bytes
+    return decode_request(Frame(kind, memoryview(data)[PREFIX_BYTES:cut], memoryview(data)[cut:]))
+
+
+def append(*topics: str) -> Request:
+    return received(
+        RequestCode.NATIVE_APPEND,
+        NativeAppendRequestHeader(
+            producer_group="p", wait=True, sections=[(topic, 0, 1) for topic in topics], timeout_ms=3000
+        ),
+    )
+
+
+def send(topic: str, keys: Credentials | None, *, kind: int = JSON) -> Request:
+    header = SendMessageRequestHeader(
+        producer_group="p",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=0,
+        flag=0,
+        properties="",
+    )
+    return received(RequestCode.SEND_MESSAGE, header, b"body", kind=kind, keys=keys)
+
+
+@pytest.mark.parametrize("code", list(RequestCode), ids=lambda code: code.name)
+def test_a_stranger_may_do_nothing(code: RequestCode) -> None:
+    """No code is forgotten. (The connection serves those that open it itself.)"""
+    request = Request(int(code), 1, False, 0, 0, MSGPACK, None, b"", {})
+    assert Rig().refusal(FakeConnection(), request)
+
+
+@pytest.mark.parametrize("code", [0, 9_999, 200_050, -1])
+def test_a_code_without_a_rule_is_refused_even_to_the_super_user(code: int) -> None:
+    rig = Rig()
+    request = Request(code, 1, False, 0, 0, MSGPACK, None, b"", {})
+    assert "not supported" in rig.refusal(rig.proved(ROOT), request)
+
+
+@pytest.mark.parametrize("code", [code for code, spec in PROTOCOL.items() if spec.access.needs])
+def test_a_user_without_policies_may_do_nothing(code: int) -> None:
+    """Codes whose needs stand in a body without names, or in stored messages, are decided later."""
+    rig = Rig()
+    rig.table.replace(rig.table.contents.with_policies("alice", ()))
+    spec = PROTOCOL[code]
+    if all(need.name in (Place.STORED, Place.BODY) for need in spec.access.needs):
+        return
+    header: Any = None
+    if spec.request is not None:
+        hints = msgspec.structs.fields(spec.request)
+        values: dict[str, Any] = {}
+        for field in hints:
+            if any(need.name == field.name for need in spec.access.needs):
+                values[field.name] = "some-name" if "list" not in str(field.type) else [("some-name", 0, 1)]
+            elif field.required:
+                values[field.name] = "" if field.type is str else 0
+        header = spec.request(**values)
+    request = Request(code, 1, False, 0, 0, MSGPACK, header, b"", {})
+    assert "alice has no permission" in rig.refusal(rig.proved(), request)
+
+
+def test_every_body_with_names_can_be_read() -> None:
+    bodies = {spec.body for spec in PROTOCOL.values() if any(n.name is Place.BODY for n in spec.access.needs)}
+    assert bodies == set(NAMES_IN)
+
+
+def test_a_proved_connection_may_do_what_the_policies_say() -> None:
+    rig = Rig()
+    alice = rig.proved()
+    assert rig.refusal(alice, append("orders")) == ""
+    refused = rig.refusal(alice, append("orders", "payments"))
+    assert refused == ("User:alice has no permission to access Topic:payments from 10.1.2.3, no matched policies.")
+    assert rig.refusal(rig.proved(ROOT), append("orders", "payments")) == ""
+    assert [(denial.user, denial.resource, denial.action) for denial in rig.denials.entries] == [
+        ("alice", "Topic:payments", "Pub")
+    ]
+
+
+def test_a_retry_topic_stands_for_its_group() -> None:
+    rig = Rig()
+    alice = rig.proved()
+
+    def pull(topic: str, group: str) -> str:
+        header = PullMessageRequestHeader(
+            consumer_group=group,
+            topic=topic,
+            queue_id=0,
+            queue_offset=0,
+            max_msg_nums=1,
+            sys_flag=0,
+            commit_offset=0,
+            suspend_timeout_millis=0,
+            sub_version=0,
+        )
+        return rig.refusal(alice, received(RequestCode.PULL_MESSAGE, header, kind=JSON))
+
+    assert pull("orders", "billing") == ""
+    assert pull("%RETRY%billing", "billing") == ""
+    assert "Group:other" in pull("%RETRY%other", "billing")
+    assert "Group:other" in pull("orders", "other")
+    assert rig.refusal(alice, append("%RETRY%billing")) == ""
+    assert "Topic:%DLQ%billing" in pull("%DLQ%billing", "billing")
+
+
+def test_each_group_and_topic_of_a_heartbeat_counts() -> None:
+    rig = Rig()
+    alice = rig.proved()
+
+    def beat(group: str, *topics: str) -> str:
+        subscriptions = [SubscriptionData(topic=topic) for topic in topics]
+        consumers = [ConsumerData(group_name=group, subscription_data_set=subscriptions)]
+        body = encode_body(HeartbeatData(client_id="c", consumer_data_set=consumers))
+        return rig.refusal(alice, received(RequestCode.HEART_BEAT, None, body, kind=JSON))
+
+    assert beat("billing", "orders", "%RETRY%billing") == ""
+    assert "Topic:payments" in beat("billing", "orders", "payments")
+    assert "Group:other" in beat("other", "orders")
+    assert rig.refusal(alice, received(RequestCode.HEART_BEAT, None, b"{", kind=JSON)) != ""
+    assert "are checked" in rig.refusal(alice, received(RequestCode.HEART_BEAT, None, b" " * 600_000, kind=JSON))
+
+
+@pytest.mark.parametrize("kind", [JSON, 1])
+def test_a_signed_request_needs_no_proof(kind: int) -> None:
+    rig = Rig()
+    connection = FakeConnection()
+    keys = Credentials("alice", "alice-secret")
+    assert rig.refusal(connection, send("orders", keys, kind=kind)) == ""
+    assert "Topic:payments" in rig.refusal(connection, send("payments", keys, kind=kind))
+    assert (
+        rig.refusal(connection, send("orders", Credentials("alice", "another"), kind=kind)) == "check signature failed."
+    )
+    assert rig.refusal(connection, send("orders", Credentials("carol", "x"), kind=kind)) == "User:carol is not found."
+    assert "username cannot be null." in rig.refusal(connection, send("orders", None, kind=kind))
+    assert connection.session is None
+
+
+def test_a_changed_body_or_field_breaks_the_signature() -> None:
+    rig = Rig()
+    request = send("orders", Credentials("alice", "alice-secret"))
+    request.body = b"Body"
+    assert rig.refusal(FakeConnection(), request) == "check signature failed."
+    request = send("orders", Credentials("alice", "alice-secret"))
+    request.signed = {**(request.signed or {}), "topic": "payments"}
+    assert rig.refusal(FakeConnection(), request) == "check signature failed."
+
+
+def test_a_signature_on_a_proved_connection_decides_for_its_request() -> None:
+    rig = Rig()
+    root = rig.proved(ROOT)
+    assert "alice has no permission" in rig.refusal(root, send("payments", Credentials("alice", "alice-secret")))
+
+
+@pytest.mark.parametrize("secret", ["wrong", ""])
+def test_a_wrong_proof_is_refused_and_a_nonce_is_answered_once(secret: str) -> None:
+    rig = Rig()
+    connection: Any = FakeConnection()
+    nonce = rig.guard.nonce(connection)
+    right = client_proof("alice-secret", "alice", nonce, NONCE)
+    header = AuthenticateRequestHeader(user="alice", nonce=NONCE, proof=secret)
+    assert str(rig.guard.authenticate(connection, header)) == "check signature failed."
+    again = AuthenticateRequestHeader(user="alice", nonce=NONCE, proof=right)
+    assert str(rig.guard.authenticate(connection, again)) == "check signature failed.", "its nonce was used"
+    other: Any = FakeConnection()
+    rig.guard.nonce(other)
+    assert str(rig.guard.authenticate(other, again)) == "check signature failed.", "recorded on another connection"
+
+
+def test_a_proof_without_a_nonce_of_the_server_is_refused() -> None:
+    """The empty nonce is no nonce."""
+    rig = Rig()
+    connection: Any = FakeConnection()
+    proof = client_proof("alice-secret", "alice", "", NONCE)
+    header = AuthenticateRequestHeader(user="alice", nonce=NONCE, proof=proof)
+    assert str(rig.guard.authenticate(connection, header)) == "check signature failed."
+
+
+def test_unknown_users_get_the_same_answer_as_wrong_secrets() -> None:
+    rig = Rig()
+    carol = User(username="carol", password="whatever")
+    assert str(rig.prove(FakeConnection(), carol)) == str(rig.prove(FakeConnection(), ALICE, secret="wrong"))
+
+
+def test_changes_take_effect_on_open_connections() -> None:
+    rig = Rig()
+    alice, contents = rig.proved(), rig.table.contents
+    assert rig.refusal(alice, append("orders")) == ""
+    rig.table.replace(contents.with_policies("alice", ()))
+    assert "no matched policies" in rig.refusal(alice, append("orders"))
+    rig.table.replace(contents)
+    assert rig.refusal(alice, append("orders")) == ""
+    disabled = msgspec.structs.replace(ALICE, user_status=UserStatus.DISABLE)
+    rig.table.replace(contents.with_user(disabled))
+    assert rig.refusal(alice, append("orders")) == "User:alice is disabled."
+    rig.table.replace(contents)
+    assert "username cannot be null." in rig.refusal(alice, append("orders")), (
+        "the connection has to prove itself again"
+    )
+
+
+@pytest.mark.parametrize("change", ["deleted", "password"])
+def test_a_user_without_the_old_secret_is_out(change: str) -> None:
+    rig = Rig()
+    alice, contents = rig.proved(), rig.table.contents
+    if change == "deleted":
+        rig.table.replace(contents.without_user("alice"))
+        assert rig.refusal(alice, append("orders")) == "User:alice is not found."
+    else:
+        rig.table.replace(contents.with_user(msgspec.structs.replace(ALICE, password="another one")))
+        assert "another password" in rig.refusal(alice, append("orders"))
+
+
+def test_addresses_count() -> None:
+    rig = Rig()
+    assert rig.refusal(rig.proved(host="127.0.0.1"), append("local")) == ""
+    assert rig.refusal(rig.proved(host="::ffff:127.0.0.1"), append("local")) == ""
+    assert "no matched policies" in rig.refusal(rig.proved(host="127.0.0.2"), append("local"))
+    assert source_of("fe80::1%eth0") is not None
+    assert source_of("") is None
+
+
+def test_many_wrong_signatures_are_refused_unread_for_a_second() -> None:
+    rig = Rig()
+    connection = FakeConnection()
+    wrong, right = Credentials("alice", "wrong"), Credentials("alice", "alice-secret")
+    for _ in range(FAILURES_MAX):
+        assert rig.refusal(connection, send("orders", wrong)) == "check signature failed."
+    assert "wait a second" in rig.refusal(connection, send("orders", right))
+    assert rig.refusal(FakeConnection("10.9.9.9"), send("orders", right)) == ""
+    rig.clock.advance_ms(1_000)
+    assert rig.refusal(connection, send("orders", right)) == ""
+
+
+def test_servers_of_the_cluster_are_super_users_by_their_own_keys() -> None:
+    rig = Rig(inner_access_key="inner", inner_secret_key="inner-secret")
+    inner = User(username="inner", password="inner-secret")
+    assert rig.refusal(rig.proved(inner), append("anything")) == ""
+    rig.table.replace(rig.table.contents.with_user(msgspec.structs.replace(ALICE, username="inner")))
+    assert rig.refusal(FakeConnection(), send("x", Credentials("inner", "alice-secret"))) == "check signature failed."
+
+
+def test_white_lists() -> None:
+    rig = Rig(authentication_whitelist="10", authorization_whitelist="310, 30310")
+    assert rig.refusal(FakeConnection(), send("anything", None)) == ""
+    assert rig.refusal(rig.proved(), append("anything")) == ""
+    assert "cannot be null" in rig.refusal(FakeConnection(), append("anything"))
+
+
+def test_without_authorization_each_known_user_may_do_everything() -> None:
+    rig = Rig(authorization_enabled=False)
+    assert rig.refusal(rig.proved(), append("anything")) == ""
+    assert "cannot be null" in rig.refusal(FakeConnection(), append("anything"))
+
+
+def test_what_a_peer_can_fill_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions, failures by address, verdicts and denials."""
+    rig = Rig()
+    monkeypatch.setattr("pocketmq.auth.guard.SESSIONS_MAX", 3)
+    monkeypatch.setattr("pocketmq.auth.guard.HOSTS_MAX", 3)
+    monkeypatch.setattr("pocketmq.auth.session.VERDICTS_MAX", 3)
+    right, wrong = Credentials("alice", "alice-secret"), Credentials("alice", "wrong")
+    for number in range(10):
+        connection = FakeConnection(f"10.0.0.{number}")
+        assert rig.refusal(connection, send("orders", right)) == ""
+        assert rig.refusal(connection, send("orders", wrong)) == "check signature failed."
+    assert len(rig.guard.sessions) <= 3
+    assert len(rig.guard.failures) == 3
+    alice = rig.proved()
+    for number in range(1_100):
+        assert rig.refusal(alice, append(f"topic-{number}")) != ""
+    assert len(alice.session.verdicts) <= 3
+    assert len(rig.denials.entries) == DENIALS_MAX
+    assert rig.denials.entries[-1].resource == "Topic:topic-1099"
+    assert rig.refusal(alice, append("topic-1099")) != ""
+    assert rig.denials.entries[-1].count == 2
+
+
+def test_a_verified_certificate_names_the_user() -> None:
+    """A name that no user has is nobody; a disabled user is refused."""
+    rig = Rig()
+    alice, carol = FakeConnection(), FakeConnection()
+    alice.peer_name, carol.peer_name = "alice", "carol"
+    assert rig.refusal(alice, append("orders")) == ""
+    assert "Topic:payments" in rig.refusal(alice, append("payments"))
+    assert "username cannot be null." in rig.refusal(carol, append("orders"))
+    disabled = msgspec.structs.replace(ALICE, user_status=UserStatus.DISABLE)
+    rig.table.replace(rig.table.contents.with_user(disabled))
+    assert rig.refusal(alice, append("orders")) == "User:alice is disabled."
+    assert "username cannot be null." in rig.refusal(alice, append("orders"))
+
+
+def test_a_producer_may_ask_which_brokers_make_a_topic() -> None:
+    """Before its first message to a topic that does not exist."""
+    rig = Rig()
+    alice = rig.proved()
+
+    def route(topic: str) -> str:
+        header = GetRouteInfoRequestHeader(topic=topic)
+        return rig.refusal(alice, received(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, kind=JSON))
+
+    assert route("orders") == ""
+    assert route("TBW102") == ""
+    assert "Topic:payments" in route("payments")
+    assert "Topic:TBW102" in rig.refusal(alice, append("TBW102"))
+    stranger = received(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="TBW102"))
+    assert "username cannot be null." in rig.refusal(FakeConnection(), stranger)

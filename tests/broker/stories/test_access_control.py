@@ -1,0 +1,197 @@
+"""A broker that knows its users: proofs, policies, stored messages, the short path."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from pocketmq.auth.auth_file import AuthFile
+from pocketmq.auth.auth_table import AuthContents
+from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.errors import AuthFileUnreadable
+from pocketmq.auth.policies import Policy, entry_of
+from pocketmq.auth.users import User
+from pocketmq.broker.app import BrokerApp
+from pocketmq.broker.config import BrokerConfig
+from pocketmq.common.record import PGROUP
+from pocketmq.common.record_codec import decode_record
+from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
+from pocketmq.remoting.protocol.pull import ViewMessageRequestHeader
+from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader, NativeAppendRequestHeader
+from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader
+from pocketmq.remoting.security.proof import client_proof
+from tests.broker.conftest import TIMEOUT_MS, Client, Harness, store_config
+
+R = RequestCode
+NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
+NONCE = "n" * 16
+AUTH = AuthConfig(
+    authentication_enabled=True, authorization_enabled=True, init_username="root", init_password="root-secret"
+)
+ALICE = User(username="alice", password="alice-secret")
+POLICIES = (
+    Policy(
+        (
+            entry_of("Topic:orders", ["Pub", "Sub", "Get"], "Allow"),
+            entry_of("Group:group", ["Sub"], "Allow"),
+        )
+    ),
+)
+
+
+class Protected:
+    """A broker with users; its clients."""
+
+    def __init__(self, harness: Harness, path: Path) -> None:
+        self.harness = harness
+        self.path = path
+        self.app: BrokerApp
+
+    async def start(self, **settings: Any) -> "Protected":
+        config = BrokerConfig(listen_port=0, wait_time_mills_in_send_queue=60_000, **settings)
+        self.app = BrokerApp(config, store_config(self.path), log=self.harness.log, auth_config=AUTH)
+        await self.app.start()
+        self.harness._stack.push_async_callback(self.app.stop)
+        table = self.app.auth.table
+        table.replace(table.contents.with_user(ALICE).with_policies("alice", POLICIES))
+        return self
+
+    async def client(self, user: str = "", secret: str = "") -> Client:
+        client = await self.harness.client(self.app)
+        if user:
+            assert (await self.prove(client, user, secret)).code == 0
+        return client
+
+    async def prove(self, client: Client, user: str, secret: str) -> Any:
+        announcement = client.channel.announcement
+        proof = client_proof(secret, user, announcement.nonce, NONCE)
+        return await client.ask(R.AUTHENTICATE, AuthenticateRequestHeader(user=user, nonce=NONCE, proof=proof))
+
+
+@pytest.fixture
+async def protected(harness: Harness, tmp_path: Path) -> Protected:
+    return await Protected(harness, tmp_path / "store").start()
+
+
+async def test_the_first_start_makes_the_super_user_of_the_settings(protected: Protected) -> None:
+    kept = AuthFile(str(protected.path / "config" / "auth.json")).load()
+    assert kept is not None
+    assert [(user.username, user.is_super) for user in kept.users.values()] == [("root", True)]
+    root = await protected.client("root", "root-secret")
+    await root.put(b"one", topic="anything")
+    stranger = await protected.client()
+    refused = await stranger.append(("anything", 0, [stranger.record("anything")]))
+    assert (refused.code, refused.extra["stored"]) == (NO_PERMISSION, "no")
+    assert "username cannot be null." in refused.remark
+    assert "root-secret" not in str(protected.harness.log.events)
+
+
+async def test_a_damaged_or_open_file_stops_the_start(protected: Protected) -> None:
+    await protected.app.stop()
+    path = protected.path / "config" / "auth.json"
+    path.chmod(0o644)
+    with pytest.raises(AuthFileUnreadable, match="chmod 600"):
+        await protected.app.start()
+    path.chmod(0o600)
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(AuthFileUnreadable):
+        await protected.app.start()
+
+
+async def test_small_sends_of_a_known_user_take_the_short_path(protected: Protected) -> None:
+    """And those that the user may not make are refused in the guard's words, as are those after a change."""
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    await root.put(b"0", topic="payments")
+    alice = await protected.client("alice", "alice-secret")
+    short = protected.app._run.short_path
+    assert short is not None
+    for number in range(5):
+        await alice.put(b"%d" % number, topic="orders")
+    routes = [route for route in short.routes.known.values() if route.permitted]
+    assert [[check[0].topic for check in route.checks] for route in routes] == [["orders"]]
+    refused = await alice.append(("payments", 0, [alice.record("payments")]))
+    assert refused.code == NO_PERMISSION
+    assert refused.remark.startswith("User:alice has no permission to access Topic:payments from 127.0.0.1")
+    both = await alice.append(("orders", 0, [alice.record("orders")]), ("payments", 0, [alice.record("payments")]))
+    assert both.code == NO_PERMISSION
+    table = protected.app.auth.table
+    table.replace(table.contents.with_policies("alice", ()))
+    assert (await alice.append(("orders", 0, [alice.record("orders")]))).code == NO_PERMISSION
+    queue = protected.app.store.consume_queues.get("payments", 0)
+    assert queue is not None
+    assert queue.max_offset == 1
+
+
+async def test_a_stored_message_is_shown_to_those_who_may_read_its_topic(protected: Protected) -> None:
+    root = await protected.client("root", "root-secret")
+    ours = (await root.put(b"ours", topic="orders")).header.results[0][2][0][0]
+    theirs = (await root.put(b"theirs", topic="payments")).header.results[0][2][0][0]
+    alice = await protected.client("alice", "alice-secret")
+    seen = await alice.ask(R.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=ours))
+    assert decode_record(bytes(seen.body)).body == b"ours"
+    hidden = await alice.ask(R.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=theirs))
+    assert (hidden.code, bytes(hidden.body)) == (NO_PERMISSION, b"")
+
+
+async def test_no_message_of_another_topic_comes_through_the_retry_topic_of_a_group(protected: Protected) -> None:
+    """CONSUMER_SEND_MSG_BACK names a place in the log: RocketMQ copies whatever is there for the group."""
+    root = await protected.client("root", "root-secret")
+    ours = (await root.put(b"ours", topic="orders")).header.results[0][2][0][0]
+    theirs = (await root.put(b"theirs", topic="payments")).header.results[0][2][0][0]
+    alice = await protected.client("alice", "alice-secret")
+    header = ConsumerSendMsgBackRequestHeader(offset=theirs, group="group", delay_level=0)
+    refused = await alice.ask(R.CONSUMER_SEND_MSG_BACK, header)
+    assert (refused.code, refused.extra["stored"]) == (NO_PERMISSION, "no")
+    assert "Topic:payments" in refused.remark
+    header = ConsumerSendMsgBackRequestHeader(offset=ours, group="group", delay_level=0)
+    assert (await alice.ask(R.CONSUMER_SEND_MSG_BACK, header)).code == 0
+
+
+async def test_a_transaction_is_ended_by_those_who_may_send_to_its_topic(protected: Protected) -> None:
+    root = await protected.client("root", "root-secret")
+    record = root.record("payments", properties={PGROUP: "producers"})
+    header = NativeAppendRequestHeader("producers", True, [("payments", 0, 1)], TIMEOUT_MS)
+    half = await root.ask(R.NATIVE_HALF_APPEND, header, len(record).to_bytes(4, "big") + record)
+    assert half.code == 0, half
+    queue_offset, physical_offset = half.header.results[0][1], half.header.results[0][2][0][0]
+    end = EndTransactionRequestHeader(
+        producer_group="producers",
+        tran_state_table_offset=queue_offset,
+        commit_log_offset=physical_offset,
+        commit_or_rollback=8,
+        msg_id="",
+    )
+    alice = await protected.client("alice", "alice-secret")
+    refused = await alice.ask(R.END_TRANSACTION, end)
+    assert refused.code == NO_PERMISSION, refused
+    assert "Topic:payments" in refused.remark
+    ended = await root.ask(R.END_TRANSACTION, end)
+    assert ended.code == 0, ended
+
+
+async def test_a_wrong_secret_is_refused_and_the_connection_ends(protected: Protected) -> None:
+    client = await protected.client()
+    refused = await protected.prove(client, "alice", "wrong")
+    assert refused.code == NO_PERMISSION
+    assert refused.remark.startswith("check signature failed.")
+    await client.channel.wait_closed()
+    assert [(denial.user, denial.why) for denial in protected.app.auth.denials.entries] == [
+        ("alice", "check signature failed.")
+    ]
+    sources = protected.app.observation.sources
+    assert sources is not None
+    assert sources.denials == {"user": 1, "policy": 0, "flood": 0}
+
+
+async def test_a_disabled_user_is_out_at_once(protected: Protected) -> None:
+    alice = await protected.client("alice", "alice-secret")
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    await alice.put(b"1", topic="orders")
+    table = protected.app.auth.table
+    table.replace(table.contents.with_user(msgspec.structs.replace(ALICE, password="another-secret")))
+    assert (await alice.append(("orders", 0, [alice.record("orders")]))).code == NO_PERMISSION
+    assert table.contents != AuthContents()

@@ -1,0 +1,32 @@
+"""The committed rounds: what the page says of them, and seeds that were not used in tuning."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.cli.doctor.blind.verdict import table
+
+HERE = Path(__file__).parent
+PAGE = Path(__file__).parents[4] / "docs" / "doctor.md"
+
+
+def rounds(name: str) -> list[dict[str, Any]]:
+    """Return the rounds of a run."""
+    return [json.loads(line) for line in (HERE / name).read_text().splitlines()]
+
+
+def test_the_page_shows_the_table_of_the_final_rounds() -> None:
+    final = rounds("final.jsonl")
+    text = PAGE.read_text()
+    assert "\n".join(table(final)) in text
+    assert f"{sum(not each['wrong'] for each in final)} of {len(final)} rounds were right" in text
+
+
+def test_no_cure_was_forbidden() -> None:
+    assert not [each for each in rounds("final.jsonl") for wrong in each["wrong"] if wrong.startswith("forbidden")]
+
+
+def test_no_final_seed_was_used_in_tuning() -> None:
+    seeds = [{each["seed"] for each in rounds(name)} for name in ("final.jsonl", "tuning.jsonl")]
+    assert not seeds[0] & seeds[1]
+    assert len(seeds[0]) == len(rounds("final.jsonl"))
