@@ -165,12 +165,15 @@ def check_delays(life: "Life") -> None:
 
 
 def check_locks(life: "Life") -> None:
-    """No queue had two ordered handlers at once, unless its broker has lost its locks in a crash or a stop."""
-    stopped = life.counts["stop"] or life.counts["promote"]
-    crashed = {group.name for group in life.groups if group.crashed or stopped}
+    """No queue had two ordered handlers at once, unless its broker had lost its locks by then, or a process had been
+    frozen."""
     for queue, one, other, at_ns in life.ledger.meetings:
-        if queue[0] not in crashed and not life.counts["freeze"]:
-            raise Broken(f"{one} and {other} both handled {queue} at {at_ns}")
+        group: Group = next(each for each in life.groups if each.name == queue[0])
+        begun = [begun_ns for begun_ns, _ in group.interruptions]
+        ended = [ended_ns for node in group.nodes for ended_ns in node.machine.ended_ns]
+        if any(since_ns <= at_ns for since_ns in (*begun, *ended, *life.freezes_ns)):
+            continue
+        raise Broken(f"{one} and {other} both handled {queue} at {at_ns}")
 
 
 def check_logs(life: "Life") -> None:

@@ -175,6 +175,7 @@ class Faults:
         processes = [node.process for node in programs] + [each.process for each in self.life.programs]
         process = self.rng.choice(processes)
         assert process is not None
+        self.life.freezes_ns.append(self.kernel.now_ns)
         process.freeze(self.rng.choice((100, 1000, 4000, 12_000)) * NS_PER_MS)
         return True
 

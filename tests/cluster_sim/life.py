@@ -62,6 +62,8 @@ class Life:
         self.counts: Counter[str] = Counter()
         self._hosts = 0
         self.epochs: dict[str, dict[str, int]] = {}
+        self.freezes_ns: list[int] = []
+        """When processes were frozen by themselves, not for a promotion."""
         rng = self.rng
         self.name_servers = [NameServerNode(self.machine(f"ns{number}")) for number in range(rng.choice((1, 2, 3)))]
         self.namesrv = ";".join(f"{node.machine.host}:{NAMESRV_PORT}" for node in self.name_servers)
@@ -208,9 +210,12 @@ class Life:
             program.start()
 
     def is_whole(self, group: Group) -> bool:
-        """Whether the master runs, is not fenced, and its slaves have everything it has."""
+        """Whether the master runs, is not fenced, shows all it has, and its slaves have everything it has."""
         if not all(node.runs for node in group.nodes):
             return False
+        store = group.master.app.store
+        if store.dispatched_offset < store.log.committed_offset:
+            return False  # a slave has shown the last message already, and the word of that is on its way
         for node in group.slaves:
             replication = node.app.replication
             slave = replication.node.slave
