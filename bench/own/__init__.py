@@ -13,6 +13,7 @@ CASES = {
     "recovery": ("store.recovery", "verification and start after a kill in GB/s, start after a clean stop (GIGABYTES)"),
     "remoting": ("broker.remoting", "the remoting server by itself, beside the echo floor"),
     "headers": ("broker.headers", "sends with msgpack, JSON and RocketMQ's binary headers, interleaved"),
+    "access": ("broker.access", "sends with users and policies, signatures and TLS, beside none of them"),
     "overload": ("broker.overload", "goodput and refusals at 0.5 to 10 times capacity, open loop"),
     "pool": ("broker.pool", "tails of sends with and without the write-buffer pool on a busy disk"),
     "sync_flush": ("broker.sync_flush", "group commit against the disk's own rate of syncs, plain and slowed to 5 ms"),
