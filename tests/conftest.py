@@ -6,12 +6,13 @@ differs between ``make test`` and ``make deep``.
 
 import contextlib
 import functools
+import gc
 import importlib
 import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,8 @@ SLOW_WEIGHT: Final = 20
 # forbid it, and then every daemon that a test starts, and every process of xdist, compiles the whole product again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+gc.disable()  # until the tests are collected: nothing of them is garbage
 
 profiles.load()
 
@@ -68,15 +71,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _put_longest_first(items)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Let the garbage collector see what the tests make, and nothing that is older.
+
+    The modules and tests of a whole run are half a million objects in each process. To walk them all takes half a
+    second, and the objects of the tests cause it hundreds of times.
+    """
+    _import_in_turn(session.config)
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _import_in_turn(config: pytest.Config) -> None:
     """Of a whole run, begin with another part of the modules in each process.
 
     Each process imports all of them. After a change, pytest has to compile them with its assertions, which takes three
     times as long as the import; so each process compiles its part, and finds the others' parts done. A module that
     cannot be imported is tried again by the collection, which reports it.
     """
-    config = session.config
     worker = getattr(config, "workerinput", None)
     if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return
