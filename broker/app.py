@@ -14,11 +14,11 @@ from functools import partial
 
 from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.server_auth import FILE_NAME, ServerAuth
+from pocketmq.broker.assembly.advertised import advertised_addresses, resolve, warn_of_loopback
 from pocketmq.broker.assembly.build import Running, build
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
 from pocketmq.broker.assembly.start_checks import (
-    advertised_host,
     check_together,
     machine_memory_bytes,
     report_overdue_stop,
@@ -49,7 +49,7 @@ from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError
 from pocketmq.common.events import EventLog, NullLog
-from pocketmq.common.record import encode_host
+from pocketmq.common.record import host_text
 from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadNotStarted, ThreadRunner
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.protocol.hello import Announcement
@@ -132,7 +132,8 @@ class BrokerApp:
         self.supervisor = Supervisor(self._log, self._clock)
         self._runner = runner or ThreadRunner(self.supervisor.crashed)
         self._memory_bytes = memory_bytes or machine_memory_bytes()
-        self._host = advertised_host(config)
+        self._advertised = advertised_addresses(config)
+        self._record_host = self._advertised.record_host
         check_together(config, store_config)
         self.counters = BrokerCounters(StatsItems(self._clock.now_ms()))
         self.topics = TopicTable(config, self._clock, self._topic_changed)
@@ -164,7 +165,6 @@ class BrokerApp:
         self._observation = self._new_observation()
         self._registration: Registration | None = None
         self._running: Running | None = None
-        self._family = 6 if ":" in self._host else 4
         self._role = RoleOfRun(config, store_config)
         self._pinned_port: int | None = None
         self._roles = RoleChanges(self._restart, on_failed, self._logger("ha"), self.supervisor)
@@ -182,7 +182,16 @@ class BrokerApp:
     @property
     def address(self) -> str:
         """The advertised ``host:port``."""
-        return address_text(self._host, self.port)
+        return self._advertised.address(self.port)
+
+    @property
+    def _store_host(self) -> bytes:
+        """The host of records."""
+        return self._advertised.store_host(self._record_host, self.port)
+
+    @property
+    def _family(self) -> int:
+        return 6 if ":" in self._record_host else 4
 
     @property
     def not_registered(self) -> dict[str, str]:
@@ -321,6 +330,9 @@ class BrokerApp:
         if self.tls.files:
             await run_off_loop(self._runner, mailbox, "BrokerTls", self.tls.load)
         server.guard = self.auth.guard
+        if not self._record_host:
+            name = self._advertised.host
+            self._record_host = await run_off_loop(self._runner, mailbox, "BrokerAddress", lambda: resolve(name))
         # The port is opened first: the store needs it in its records, and a start that fails on a port in use must not
         # touch the store. Until the store is open every request is refused.
         port = self.config.listen_port if self._pinned_port is None else self._pinned_port
@@ -332,6 +344,8 @@ class BrokerApp:
         off_loop = partial(run_off_loop, self._runner, mailbox)
         try:
             await self._open_vip_channel(server)
+            for host, more_port in self.config.more_listeners():
+                await server.listen_also(host, more_port)
             observation.bind(required=self._metrics_required)
             await run_off_loop(self._runner, mailbox, "BrokerAuth", self.auth.load)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
@@ -360,6 +374,7 @@ class BrokerApp:
         registration = self._registration = Registration(
             self._role.config,
             self.address,
+            self._advertised.listener_addresses(self.port),
             self.topics,
             running.registered_topics,
             mailbox,
@@ -374,6 +389,7 @@ class BrokerApp:
         replication.ask(registration)
         replication.start()
         warn_of_small_pool(self._role.store_config, self._log)
+        warn_of_loopback(self.config, self._advertised, self._log)
         self._log.info("broker_started", broker=self.config.broker_name, address=self.address, topics=len(self.topics))
 
     def _start_threads(self, running: Running) -> None:
@@ -488,7 +504,7 @@ class BrokerApp:
             slave_type=self._slave_type,
             logger=self._logger,
             memory_bytes=self._memory_bytes,
-            store_host=encode_host(self._host, self.port),
+            store_host=self._store_host,
             family=self._family,
             counters=self.counters,
             topics=self.topics,
@@ -506,7 +522,7 @@ class BrokerApp:
         """Open the store and load the tables. Blocks; worker thread."""
         replication = running.replication
         try:
-            replication.open(self._host, self.port, self._recovery_progress)
+            replication.open(self.address, self._advertised.ha_host, self.port, self._recovery_progress)
             running.housekeeping.load()
             replication.open_tables(topics_are_old=running.topics_file.is_old)
             self.topics.add_system_topics()
@@ -574,6 +590,7 @@ class BrokerApp:
             in_sync_replicas=self.store_config.in_sync_replicas,
             transactions=1,
             staged_transactions=1,
+            store_host=host_text(self._store_host) if self.port else "",  # none while the port is being opened
             trace_on=self.config.trace_on,
             region=self.config.region_id,
         )

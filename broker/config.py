@@ -5,11 +5,11 @@ Lives here: ``BrokerConfig`` and its validation.
 
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import ClassVar, Final
 
 import msgspec
 
+from pocketmq.common.addresses import is_loopback_host, parse_address, parse_listeners
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.limits import NAME_LENGTH_MAX
 from pocketmq.store.disk.queue_paths import QUEUE_ID_MAX
@@ -55,7 +55,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Whether small sends take the short path (see docs/architecture.md). False: every send takes the wide one, which
     gives the same answers and costs more."""
     bind_address: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 listens on all of them (then set ``broker_ip1``)."""
+    """Address to listen on; 0.0.0.0 listens on all of them (then set ``advertise`` or ``broker_ip1``)."""
     listen_port: int = 10911
     """Port for clients; 0 lets the system choose one."""
     vip_channel: str = "LOOPBACK"
@@ -63,8 +63,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default. ``LOOPBACK``: where ``bind_address`` is a loopback address, ``listen_port`` is not 0 and the port is free;
     ``ON``: always, and a port in use stops the start; ``OFF``: never. Two
     brokers on one machine need ports that are not two apart, or OFF."""
+    listeners: str = ""
+    """Ours: further addresses to listen on, ``host:port;host:port``."""
+    advertise: str = ""
+    """Ours: where clients find this broker, ``host:port`` or ``host``; empty: ``broker_ip1``. ``;name=host:port`` adds
+    another address for clients that ask at that listener of a name server (docs/deployment.md)."""
     broker_ip1: str = ""
-    """The advertised address; empty: ``bind_address``."""
+    """The advertised address, a numeric one, also for slaves and in ids of messages; empty: ``bind_address``."""
     namesrv_addr: str = ""
     """``host:port;host:port``; empty: the broker registers nowhere."""
     region_id: str = "DefaultRegion"
@@ -267,13 +272,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 hint=", ".join(RELEASE_LOCKS),
             )
         self.name_servers()
+        self.advertised()
+        self.more_listeners()
 
     @property
     def vip_channel_wanted(self) -> bool:
         """Whether this broker listens at its VIP port, if that is free."""
         if self.vip_channel != "LOOPBACK":
             return self.vip_channel == "ON"
-        return self.listen_port > VIP_PORT_STEP and _is_loopback(self.bind_address)
+        return self.listen_port > VIP_PORT_STEP and is_loopback_host(self.bind_address)
 
     def name_servers(self) -> list[str]:
         """Return the addresses in ``namesrv_addr``; raise ``ConfigError`` for an invalid one."""
@@ -288,9 +295,20 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 )
         return addresses
 
+    def advertised(self) -> dict[str, tuple[str, int]]:
+        """Return the addresses in ``advertise`` by the name of their listener, "" for the one of all other clients;
+        port 0 stands for the one this broker listens on. Raise ``ConfigError`` for an invalid one.
+        """
+        try:
+            return parse_listeners(self.advertise, default_port=0)
+        except ValueError as error:
+            raise ConfigError(
+                "bad setting", why=f"broker.advertise: {error}", hint="write host:port, or host:port;name=host:port"
+            ) from error
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    def more_listeners(self) -> list[tuple[str, int]]:
+        """Return the addresses in ``listeners``; raise ``ConfigError`` for an invalid one."""
+        try:
+            return [parse_address(each.strip()) for each in self.listeners.split(";") if each.strip()]
+        except ValueError as error:
+            raise ConfigError("bad setting", why=f"broker.listeners: {error}", hint="write host:port") from error

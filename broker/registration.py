@@ -149,6 +149,8 @@ class Registration:
     config: BrokerConfig
     """With the broker id of this run."""
     address: str
+    listener_addresses: str
+    """``name=host:port;…``: other addresses, for clients that ask at these listeners of name servers."""
     topics: TopicTable
     registered_topics: RegisteredTopics
     mailbox: LoopMailbox
@@ -457,6 +459,7 @@ class Registration:
                 body_crc32=crc32(body) & CRC_MASK,
                 epoch=epoch,
                 epoch_owner=owner,
+                listener_addrs=self.listener_addresses,
             )
             response = await channel.request(
                 RequestCode.REGISTER_BROKER, header, body, timeout_ms=config.register_broker_timeout_mills

@@ -12,6 +12,7 @@ import typer
 
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import printable
+from pocketmq.common.addresses import address_text
 from pocketmq.common.errors import ConfigError
 
 HOSTS: Final = ("localhost", "127.0.0.1", "::1")
@@ -55,9 +56,14 @@ def init(
     print(f"""\
 made in {where}: {SETTINGS}, {CONNECTIONS}, {CERTIFICATES}/; certificates for {printable(" ".join(given))}, {days} days
 
-start it:      pocketmq standalone --config {directory / SETTINGS} --host {given[0] if hosts else "127.0.0.1"}
+start it:      pocketmq standalone --config {directory / SETTINGS} {_listen(given[0]) if hosts else ""}
 look at it:    POCKETMQ_CONNECTIONS_FILE={directory / CONNECTIONS} pocketmq --connection {ADMIN} whoami
 let others in: pocketmq user create, pocketmq acl create""")
+
+
+def _listen(host: str) -> str:
+    """Return the options with which other machines reach a server under ``host``."""
+    return f"--host 0.0.0.0 --advertise {address_text(host, 0).removesuffix(':0')}"
 
 
 def _settings(tls: Path, password: str, inner: str) -> str:

@@ -64,6 +64,15 @@ DataDir = Annotated[
 Host = Annotated[
     str | None, typer.Option("--host", help="Address to listen on and to announce to clients.  [default: 127.0.0.1]")
 ]
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="Where clients find the broker; ;NAME=HOST:PORT for those at a listener of the name server."
+        "  [default: --host and the port]",
+    ),
+]
 Open = Annotated[
     bool,
     typer.Option("--open", help="Listen beyond loopback although nobody has to authenticate: the network is trusted."),

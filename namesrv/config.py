@@ -5,6 +5,7 @@ Lives here: ``NamesrvConfig``.
 
 import msgspec
 
+from pocketmq.common.addresses import parse_listeners
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.spelling import camel_case
 
@@ -19,6 +20,9 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Address to listen on."""
     listen_port: int = 9876
     """Port for brokers and clients; 0 lets the system choose one."""
+    listeners: str = ""
+    """Ours: further listeners, ``name=host:port;…``, each with a port of its own. Clients that ask there are told the
+    address that a broker advertises under that name (docs/deployment.md)."""
     broker_expired_timeout: int = 120_000
     """A broker that was silent for so long is removed (RocketMQ DEFAULT_BROKER_CHANNEL_EXPIRED_TIME)."""
     scan_not_active_broker_interval: int = 10_000
@@ -51,7 +55,28 @@ class NamesrvConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         values = {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
         return "".join(f"{camel_case(name)}={value}\n" for name, value in values.items()).encode()
 
+    def named_listeners(self) -> dict[str, tuple[str, int]]:
+        """Return the addresses in ``listeners`` by name; raise ``ConfigError`` for an invalid one."""
+        hint = "write name=host:port;name=host:port"
+        try:
+            found = parse_listeners(self.listeners)
+        except ValueError as error:
+            raise ConfigError("bad setting", why=f"namesrv.listeners: {error}", hint=hint) from error
+        if "" in found:
+            raise ConfigError("bad setting", why="namesrv.listeners: an address has no name", hint=hint)
+        ports = [self.listen_port, *(port for _, port in found.values())]
+        if len(set(ports)) < len(ports):
+            raise ConfigError(
+                "bad setting", why=f"namesrv.listeners={self.listeners}: two listeners have one port", hint=hint
+            )
+        return found
+
+    def listener_of_port(self) -> dict[str, str]:
+        """Return port → name of the further listeners."""
+        return {str(port): name for name, (_, port) in self.named_listeners().items()}
+
     def __post_init__(self) -> None:
+        self.named_listeners()
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"namesrv.listen_port={self.listen_port} is no port")
         for name in self.__struct_fields__:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pocketmq.common.addresses import LISTENERS_MAX, address_text, parse_listeners
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.limits import ADDRESS_LENGTH_MAX, NAME_LENGTH_MAX, text_bytes, too_long
 from pocketmq.common.topics import Perm
@@ -18,6 +19,8 @@ MASTER_ID: Final = 0
 """Broker id of a master (RocketMQ MixAll)."""
 
 
+LISTENER_ADDRESSES_LENGTH_MAX: Final = LISTENERS_MAX * (ADDRESS_LENGTH_MAX + 34)
+"""Characters of ``name=host:port;…``; a name has 32 at most."""
 BROKER_BYTES: Final = 4096
 """One broker address without its texts: objects, and places in dicts and sets (CPython 3.11, 64 bit)."""
 ENTRY_BYTES: Final = 768
@@ -54,6 +57,8 @@ class BrokerLive:
     version: DataVersion
     channel: Hashable
     ha_address: str
+    listener_addresses: Mapping[str, str]
+    """Listener → address for the clients that ask there."""
     wants_all: bool = False
     epoch: int = 0
 
@@ -97,17 +102,19 @@ class RouteTable:
         channel: Hashable,
         now_ns: int,
         epoch: int = 0,
+        listener_addresses: str = "",
     ) -> tuple[str, str]:
         """Note a broker and its topics; return (HA address, address) of its master, empty for a master itself.
 
         Raises ``RegistrationIllegal`` and ``RouteTableFull`` before anything has changed.
         """
         self.check_texts(broker_name, address, cluster, ha_address)
+        by_listener = _by_listener(listener_addresses)
         known = self._brokers.get(broker_name)
         live = self._live.get(address)
         is_first = known is None or known.broker_addrs.get(str(broker_id)) != address
         update = topics if broker_id == MASTER_ID and (is_first or live is None or live.version != version) else None
-        self._check_limits(broker_name, address, cluster, ha_address, update, channel)
+        self._check_limits(broker_name, address, cluster, ha_address, by_listener, update, channel)
         if live is not None and (live.broker_name, live.broker_id) != (broker_name, broker_id):
             self._remove_address(address)  # the same address under another name or id: the old entry is stale
             known = self._brokers.get(broker_name)
@@ -124,10 +131,10 @@ class RouteTable:
         for topic, config in (update or {}).items():
             self._put_queue_data(topic, broker_name, config)
         self._forget_live(address)
-        self._size_bytes += _broker_bytes(broker_name, address, cluster, ha_address)
+        self._size_bytes += _broker_bytes(broker_name, address, cluster, ha_address, by_listener)
         wants_all = live is not None and live.wants_all and not is_first
         self._live[address] = BrokerLive(
-            broker_name, cluster, broker_id, now_ns, version, channel, ha_address, wants_all, epoch
+            broker_name, cluster, broker_id, now_ns, version, channel, ha_address, by_listener, wants_all, epoch
         )
         self._addresses_of.setdefault(channel, set()).add(address)
         if broker_id == MASTER_ID:
@@ -158,6 +165,7 @@ class RouteTable:
         address: str,
         cluster: str,
         ha_address: str,
+        by_listener: Mapping[str, str],
         update: Mapping[str, TopicConfigBody] | None,
         channel: Hashable,
     ) -> None:
@@ -170,7 +178,7 @@ class RouteTable:
         entries, size_bytes = self._entries, self._size_bytes
         live = self._live.get(address)
         if live is None:
-            size_bytes += _broker_bytes(broker_name, address, cluster, ha_address)
+            size_bytes += _broker_bytes(broker_name, address, cluster, ha_address, by_listener)
         for topic, config in (update or {}).items():
             if topic not in known:
                 entries += 1
@@ -309,7 +317,9 @@ class RouteTable:
     def _forget_live(self, address: str) -> BrokerLive | None:
         live = self._live.pop(address, None)
         if live is not None:
-            self._size_bytes -= _broker_bytes(live.broker_name, address, live.cluster, live.ha_address)
+            self._size_bytes -= _broker_bytes(
+                live.broker_name, address, live.cluster, live.ha_address, live.listener_addresses
+            )
             addresses = self._addresses_of[live.channel]
             addresses.discard(address)
             if not addresses:
@@ -346,8 +356,8 @@ class RouteTable:
         if not queues:
             del self._topics[topic]
 
-    def route(self, topic: str) -> TopicRouteData | None:
-        """Return where ``topic`` is, or None when no broker that is known has it."""
+    def route(self, topic: str, listener: str = "") -> TopicRouteData | None:
+        """Return where ``topic`` is for clients of a listener, or None when no broker that is known has it."""
         queues = self._topics.get(topic)
         if not queues:
             return None
@@ -356,11 +366,16 @@ class RouteTable:
             return None
         return TopicRouteData(
             queue_datas=list(queues.values()),
-            broker_datas=[
-                BrokerData(cluster=each.cluster, broker_name=each.broker_name, broker_addrs=dict(each.broker_addrs))
-                for each in brokers
-            ],
+            broker_datas=[self._shown(each, listener) for each in brokers],
         )
+
+    def _shown(self, broker: BrokerData, listener: str) -> BrokerData:
+        """Return a copy of a broker's addresses, as the clients of a listener reach them."""
+        addresses = dict(broker.broker_addrs)
+        if listener:
+            for broker_id, address in addresses.items():
+                addresses[broker_id] = self._live[address].listener_addresses.get(listener, address)
+        return BrokerData(cluster=broker.cluster, broker_name=broker.broker_name, broker_addrs=addresses)
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
         """Forget ``topic``, on the brokers of ``cluster`` only if one is named.
@@ -418,13 +433,10 @@ class RouteTable:
         """Return the topics whose sysFlag ``chosen`` accepts on their first broker (unit topics)."""
         return [topic for topic, queues in self._topics.items() if chosen(next(iter(queues.values())).topic_sys_flag)]
 
-    def cluster_info(self) -> ClusterInfo:
-        """Return all brokers and clusters."""
+    def cluster_info(self, listener: str = "") -> ClusterInfo:
+        """Return all brokers and clusters, for clients of a listener."""
         return ClusterInfo(
-            broker_addr_table={
-                name: BrokerData(cluster=each.cluster, broker_name=name, broker_addrs=dict(each.broker_addrs))
-                for name, each in self._brokers.items()
-            },
+            broker_addr_table={name: self._shown(each, listener) for name, each in self._brokers.items()},
             cluster_addr_table={cluster: sorted(names) for cluster, names in self._clusters.items()},
         )
 
@@ -438,8 +450,21 @@ class RouteTable:
         return len(self._live), len(self._topics), self._entries
 
 
-def _broker_bytes(broker_name: str, address: str, cluster: str, ha_address: str) -> int:
-    return BROKER_BYTES + 2 * sum(map(text_bytes, (broker_name, address, cluster, ha_address)))
+def _broker_bytes(broker_name: str, address: str, cluster: str, ha_address: str, by_listener: Mapping[str, str]) -> int:
+    texts = (broker_name, address, cluster, ha_address, *by_listener, *by_listener.values())
+    return BROKER_BYTES + 2 * sum(map(text_bytes, texts))
+
+
+def _by_listener(text: str) -> Mapping[str, str]:
+    """Return listener → address; raise ``RegistrationIllegal`` for what no broker registers."""
+    why = too_long([("listenerAddrs", text, LISTENER_ADDRESSES_LENGTH_MAX)])
+    try:
+        found = {} if why else parse_listeners(text)
+    except ValueError as error:
+        why = f"listenerAddrs: {error}"
+    if why:
+        raise RegistrationIllegal("broker not registered", why=why)
+    return {name: address_text(host, port) for name, (host, port) in found.items()}
 
 
 def _entry_bytes(topic: str) -> int:

@@ -107,6 +107,8 @@ class NamesrvApp:
         self._left_out: set[tuple[str, str]] = set()  # (broker name, illegal topic) that were logged
         self._runner: Runner = runner or ThreadRunner(self.supervisor.crashed)
         self._server: RemotingServer | None = None
+        self._listener_of_port = config.listener_of_port()
+        """Port of a further listener → its name."""
         self._scan_timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handlers: Mapping[int, Callable[[Connection, Request], Answer]] = {
@@ -168,6 +170,12 @@ class NamesrvApp:
         )
         server.guard = self.auth.guard
         await server.start(self.config.bind_address, self.config.listen_port)
+        try:
+            for host, port in self.config.named_listeners().values():
+                await server.listen_also(host, port)
+        except BaseException:
+            await server.stop(0)
+            raise
         self._server = server
         self._mailbox = LoopMailbox(self._loop)
         self.epochs.start(self._runner, self._mailbox)
@@ -361,6 +369,7 @@ class NamesrvApp:
             channel=connection,
             now_ns=self._clock.monotonic_ns(),
             epoch=header.epoch,
+            listener_addresses=header.listener_addrs,
         )
         if is_new:
             self._log.info(
@@ -406,18 +415,22 @@ class NamesrvApp:
         self._log.info("write_perm_added", broker=header.broker_name, topics=count, remote=connection.remote)
         return AddWritePermResponseHeader(count), b""
 
+    def _listener(self, connection: Connection) -> str:
+        """Return the name of the listener that a client asks at; empty for the first one."""
+        return self._listener_of_port.get(connection.local.rpartition(":")[2], "") if self._listener_of_port else ""
+
     # ---- routes ------------------------------------------------------------------------------------------------------
 
     def _route(self, connection: Connection, request: Request) -> Answer:
         header: Any = request.header
-        route = self.routes.route(header.topic)
+        route = self.routes.route(header.topic, self._listener(connection))
         if route is None:
             raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE_TEXT.format(header.topic[:128]))
         route.order_topic_conf = self.kv.get(ORDER_TOPIC_CONFIG, header.topic)
         return None, encode_body(route)
 
     def _cluster_info(self, connection: Connection, request: Request) -> Answer:
-        return None, encode_body(self.routes.cluster_info())
+        return None, encode_body(self.routes.cluster_info(self._listener(connection)))
 
     def _all_topics(self, connection: Connection, request: Request) -> Answer:
         return None, _topic_list(self.routes.topics())

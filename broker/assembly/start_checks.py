@@ -1,6 +1,6 @@
 """What a start checks before it serves, and what a stop reports that does not end.
 
-Lives here: settings that contradict each other, the advertised address, the memory of the machine, warnings.
+Lives here: settings that contradict each other, the memory of the machine, warnings.
 """
 
 import os
@@ -8,9 +8,8 @@ from typing import Final
 
 from pocketmq.broker.config import MASTER_ID, BrokerConfig
 from pocketmq.broker.metrics.thread_dump import thread_stacks
-from pocketmq.common.errors import ConfigError, MessageIllegal
+from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
-from pocketmq.common.record import HOST_V6_BYTES, encode_host
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 
@@ -35,27 +34,6 @@ def check_together(config: BrokerConfig, store_config: StoreConfig) -> None:
             "clients would find no master to send to",
             hint=f"leave broker_id at {MASTER_ID}, or set store.broker_role=SLAVE",
         )
-
-
-def advertised_host(config: BrokerConfig) -> str:
-    """Return the numeric address for clients; raises ``ConfigError`` if there is none."""
-    host = config.broker_ip1 or config.bind_address
-    if host == "localhost":
-        host = "127.0.0.1"
-    try:
-        encoded = encode_host(host, 0)
-    except MessageIllegal as error:
-        raise ConfigError(
-            "bad setting", why=f"broker.broker_ip1={host!r} is no numeric address", hint="write an IP address"
-        ) from error
-    if not any(encoded):
-        raise ConfigError(
-            "bad setting",
-            why=f"broker.bind_address={config.bind_address} is no address that clients can reach",
-            hint="set broker.broker_ip1 to the address that clients use",
-        )
-    assert len(encoded) in (8, HOST_V6_BYTES)
-    return host
 
 
 def machine_memory_bytes() -> int:

@@ -153,13 +153,15 @@ class Replication:
 
     # ---- life
 
-    def open(self, host: str, port: int, progress: Callable[[int, int], None] | None) -> None:
+    def open(self, address: str, host: str, port: int, progress: Callable[[int, int], None] | None) -> None:
         """Open the store as this node's state requires, then its side of replication.
+
+        ``address``: the registered one; ``host``: where slaves connect; ``port``: where this broker listens.
 
         A master that must ask its slaves for lost records does so here. Raises the errors of ``open_store``,
         ``HaService`` and ``recover_from_slaves``; the caller closes the store.
         """
-        self.node.address = address_text(host, port)
+        self.node.address = address
         report = open_store(self._store, self._state, self._log, progress)
         if self.role.is_slave:
             return
@@ -201,7 +203,7 @@ class Replication:
     def _open_master(self, host: str, port: int, report: RecoveryReport) -> None:
         config, store_config = self.role.config, self.role.store_config
         environment = self._ha_environment()
-        service = HaService(environment, address=address_text(host, port))
+        service = HaService(environment, address=self.node.address)
         # A broker on a port that the system chose must not depend on the port beside it.
         is_any = config.listen_port == 0 and not store_config.ha_listen_port
         wanted = ANY_PORT if is_any else port_of(store_config, port)

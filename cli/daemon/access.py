@@ -3,7 +3,6 @@
 Lives here: ``check_access``, ``access_of``, ``warning_of_file``.
 """
 
-import ipaddress
 import os
 import secrets
 import stat
@@ -13,6 +12,7 @@ import msgspec
 from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.exit_codes import CannotStart
+from pocketmq.common.addresses import is_loopback_host
 from pocketmq.common.settings import NOT_SET, Settings, is_secret
 from pocketmq.namesrv.config import NamesrvConfig
 
@@ -24,26 +24,20 @@ def check_access(settings: Settings, *, namesrv: bool, broker: bool) -> None:
         return
     served = []
     if namesrv:
-        served.append(("namesrv.bind_address", settings.get(NamesrvConfig).bind_address))
+        config = settings.get(NamesrvConfig)
+        served.append(("namesrv.bind_address", config.bind_address))
+        served += [("namesrv.listeners", host) for host, _ in config.named_listeners().values()]
     if broker:
-        served.append(("broker.bind_address", settings.get(BrokerConfig).bind_address))
+        broker_config = settings.get(BrokerConfig)
+        served.append(("broker.bind_address", broker_config.bind_address))
+        served += [("broker.listeners", host) for host, _ in broker_config.more_listeners()]
     for setting, address in served:
-        if not is_loopback(address):
+        if not is_loopback_host(address):
             raise CannotStart(
                 "the server does not start",
                 why=f"{setting}={address} lets other machines connect, and nobody has to authenticate",
                 hint="set auth.authentication_enabled=true (docs/security.md), or say --open if the network is trusted",
             )
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether only this machine can connect to a bind address."""
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
 
 
 def access_of(auth: AuthConfig, *, alone: bool) -> AuthConfig:

@@ -17,6 +17,7 @@ def standalone(
     namesrv_port: options.NamesrvPort = None,
     broker_port: options.BrokerPort = None,
     host: options.Host = None,
+    advertise: options.Advertise = None,
     is_open: options.Open = False,
     profile: options.Profile = None,
     config: options.Config = None,
@@ -29,7 +30,7 @@ def standalone(
     Prints one line when both serve: "ready namesrv=HOST:PORT broker=HOST:PORT".
     """
     values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--broker-port": broker_port, "--host": host}
-    values["--open"] = is_open or None
+    values |= {"--advertise": advertise, "--open": is_open or None}
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("standalone", values, config, settings, profile)
 
@@ -69,6 +70,7 @@ def broker(
     data_dir: options.DataDir = None,
     broker_port: options.BrokerPort = None,
     host: options.Host = None,
+    advertise: options.Advertise = None,
     is_open: options.Open = False,
     accept_loss: Annotated[
         bool,
@@ -88,6 +90,7 @@ def broker(
         "--data-dir": data_dir,
         "--broker-port": broker_port,
         "--host": host,
+        "--advertise": advertise,
         "--open": is_open or None,
     }
     values |= {"--log-format": log_format, "--log-level": log_level}

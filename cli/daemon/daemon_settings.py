@@ -10,7 +10,7 @@ from typing import Final
 _OPEN: Final = {"--open": ("auth.open",)}
 _LOG: Final = {"--log-format": ("log.format",), "--log-level": ("log.level",)}
 _DATA_DIR: Final = {"--data-dir": ("store.store_path_root_dir",)}
-_STORE: Final = {**_DATA_DIR, "--broker-port": ("broker.listen_port",)}
+_STORE: Final = {**_DATA_DIR, "--broker-port": ("broker.listen_port",), "--advertise": ("broker.advertise",)}
 _NAMESRV: Final = {"--namesrv-port": ("namesrv.listen_port",)}
 
 SETTINGS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {

@@ -14,6 +14,7 @@ from typing import Final, Self, TypeVar
 from pocketmq.cli.connection import given
 from pocketmq.cli.doctor.broker_metrics import BrokerSettings, Snapshot
 from pocketmq.cli.doctor.rocketmq import RocketMQState, decode_state
+from pocketmq.client.connection.broker_addresses import broker_address_map
 from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.errors import UNAVAILABLE_CODES, NoNameServer
 from pocketmq.client.log import StandardLog
@@ -27,7 +28,6 @@ from pocketmq.remoting.protocol.body import Body, KVTable, decode_body
 from pocketmq.remoting.protocol.group import GetBrokerConsumeStatsRequestHeader
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.protocol.lock import LockListRequestHeader, LockTableBody
-from pocketmq.remoting.protocol.namesrv import ClusterInfo
 from pocketmq.remoting.protocol.spec import Header
 from pocketmq.remoting.security.client_security import client_security
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, TelemetrySnapshot, decode_telemetry
@@ -87,7 +87,7 @@ class BrokerReader:
 
     async def targets(self, namesrv: str) -> list[Target]:
         """Return every broker that the name servers know, also slaves. Raises ``NoNameServer``."""
-        servers = NameServers(parse_addresses(namesrv), self._pool, self._clock)
+        servers = NameServers(parse_addresses(namesrv), self._pool, self._clock, broker_address_map(""))
         try:
             response = await servers.request(
                 RequestCode.GET_BROKER_CLUSTER_INFO, None, timeout_ms=self._timeout_ms * len(servers.addresses)
@@ -102,7 +102,7 @@ class BrokerReader:
                 why=f"{servers.current} answered {response.code} {response.remark}",
                 hint="name a broker: --broker HOST:PORT",
             )
-        info = decode_body(response.body, ClusterInfo)
+        info = servers.cluster_info(response.body)
         found = [
             Target(name if str(broker_id) == "0" else f"{name}#{broker_id}", address)
             for name, data in sorted(info.broker_addr_table.items())

@@ -165,7 +165,7 @@ class Admin(Lifecycle):
     async def cluster_info(self) -> ClusterInfo:
         """Return the clusters, their brokers and addresses."""
         response = await self._name_server(RequestCode.GET_BROKER_CLUSTER_INFO, None, "cluster information refused")
-        return decode_body(response, ClusterInfo)
+        return self.instance.name_servers.cluster_info(response)
 
     async def broker_runtime(self, address: str) -> dict[str, str]:
         """Return a broker's runtime information: counters and sizes by RocketMQ's names."""

@@ -147,7 +147,8 @@ class HaAdmin:
         group.name_servers = dict(zip(servers, answers, strict=True))
         for answer in answers:
             if answer is not None:
-                addresses |= {each for each in (answer.address, *answer.fenced.split(",")) if each}
+                told = (each for each in (answer.address, *answer.fenced.split(",")) if each)
+                addresses |= {self._admin.instance.name_servers.reachable(each) for each in told}
         results = await asyncio.gather(*map(self.status, sorted(addresses)), return_exceptions=True)
         for address, result in zip(sorted(addresses), results, strict=True):
             if isinstance(result, PocketMQError):

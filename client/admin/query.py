@@ -5,6 +5,7 @@ Lives here: ``MessageFinder``: by key or unique id, by offset id, by (queue, off
 """
 
 import asyncio
+import ipaddress
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from pocketmq.client.connection.instance import check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import NoRoute
 from pocketmq.client.pull.pull_wire import PullWire
+from pocketmq.common.addresses import parse_address
 from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.message_id import parse_offset_msg_id
@@ -113,14 +115,17 @@ class MessageFinder:
     async def by_offset_id(self, msg_id: str) -> Found:
         """Return the message with this offset message id. Raises ``MessageIllegal`` for any other text."""
         host, offset = parse_offset_msg_id(msg_id)
-        address = host_text(host)
+        address = self._instance.name_servers.reachable(host_text(host))
         what = f"physical offset {offset}"
         names = {
             each: name
             for name, broker in (await self._admin.cluster_info()).broker_addr_table.items()
             for each in broker.broker_addrs.values()
         }
-        if address not in names:
+        is_known = address in names
+        # a broker that advertises a name has its numeric address in ids
+        brokers = {names[address]: address} if is_known else {n: at for at, n in names.items() if not _is_numeric(at)}
+        if not brokers:
             known = ", ".join(sorted(names)) or "none"
             return Found([], [Asked("", address, what, 0, f"no broker of this cluster; known: {known}", failed=True)])
 
@@ -132,9 +137,11 @@ class MessageFinder:
             if response.code != ResponseCode.SUCCESS:
                 return Found([], [Asked(name, address, what, 0, response.remark or "")])
             message = received_message(bytes(response.body), name, check_crc=True)
+            if not is_known and message.store_host_bytes != host:
+                return Found([], [Asked(name, address, what, 0, "the message there has another id")])
             return Found([message], [Asked(name, address, what, 1)])
 
-        return await self._each({names[address]: address}, what, ask)
+        return await self._each(brokers, what, ask)
 
     async def by_queue_offset(self, topic: str, queue_id: int, offset: int, *, broker: str = "") -> Found:
         """Return the message at a queue offset: of each broker that has this queue, or of ``broker``."""
@@ -193,3 +200,12 @@ class MessageFinder:
         for each in await asyncio.gather(*(one(name, address) for name, address in brokers.items())):
             found.add(each)
         return found
+
+
+def _is_numeric(address: str) -> bool:
+    """Return whether an address has no name."""
+    try:
+        ipaddress.ip_address(parse_address(address)[0])
+    except ValueError:
+        return False
+    return True

@@ -8,10 +8,11 @@ import asyncio
 import os
 import random
 import socket
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
+from pocketmq.client.connection.broker_addresses import broker_address_map
 from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.connection.refusal_facts import refusal_facts
 from pocketmq.client.connection.rocketmq_limits import RocketMQLimits
@@ -78,6 +79,10 @@ class ClientOptions:
     serialize_type: str = ""
     """``rocketmq.serialize.type``: ``JSON``, ``ROCKETMQ`` (binary) or ``MSGPACK`` (PocketMQ's servers only) for the
     headers of all requests but the first to each server. Empty: msgpack where the server takes it, else JSON."""
+    broker_addresses: str | Mapping[str, str] = ""
+    """Advertised address → the one to connect to, for a client in or before a container: ``"namesrv-host"`` seeks
+    brokers that advertise a loopback address at the name server's host; entries are ``host:port``, a host or ``*``
+    (docs/deployment.md). Empty: what POCKETMQ_BROKER_ADDRESSES says, else as advertised."""
 
     def __post_init__(self) -> None:
         if self.serialize_type not in ("", *SERIALIZE_TYPES):
@@ -180,6 +185,7 @@ class ClientInstance:
         self.random = rng or random.Random()
         self.log: EventLog = log if log is not None else StandardLog()
         self._addresses = parse_addresses(namesrv)
+        self._broker_addresses = broker_address_map(self.options.broker_addresses)
         self._pid = os.getpid()
         name = instance_name or f"{self._pid}#{self.random.getrandbits(48):012x}"
         self.client_id = f"{socket.gethostname() or 'localhost'}@{name}"
@@ -251,7 +257,7 @@ class ClientInstance:
             on_request=self._on_request,
             rng=self.random,
         )
-        self.name_servers = NameServers(self._addresses, self._pool, self.clock)
+        self.name_servers = NameServers(self._addresses, self._pool, self.clock, self._broker_addresses)
         self._tasks.keep(self._refresh_loop, "pocketmq-routes")
         self._tasks.keep(self._heartbeat_loop, "pocketmq-heartbeat")
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from pocketmq.client.connection.broker_addresses import BrokerAddressMap
 from pocketmq.client.errors import BrokerAnswerError, NoNameServer, NoRoute
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError, PocketMQError
@@ -14,6 +15,7 @@ from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import AuthenticationFailed, ConnectFailed
+from pocketmq.remoting.frame import Buffer
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.namesrv import ClusterInfo, GetRouteInfoRequestHeader, TopicRouteData
 from pocketmq.remoting.protocol.spec import Header
@@ -50,8 +52,16 @@ _BY_NAME_SERVERS_ONLY: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, Re
 class NameServers:
     """Asks the name server in use; when that does not answer, the others in turn, and stays with the one that did."""
 
-    def __init__(self, addresses: Sequence[str], pool: ChannelPool, clock: Clock) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        pool: ChannelPool,
+        clock: Clock,
+        broker_addresses: BrokerAddressMap | None = None,
+    ) -> None:
+        """``broker_addresses``: applied to what ``route`` and ``cluster_info`` return."""
         self.addresses = tuple(addresses)
+        self._broker_addresses = broker_addresses or BrokerAddressMap()
         self._pool = pool
         self._clock = clock
         self._current = 0
@@ -60,6 +70,10 @@ class NameServers:
     def current(self) -> str:
         """The address asked first."""
         return self.addresses[self._current]
+
+    def reachable(self, address: str) -> str:
+        """Return where to connect for a broker that advertises ``address``."""
+        return self._broker_addresses.reachable(address, self.current)
 
     async def request(self, code: int, header: Header | None, body: bytes = b"", *, timeout_ms: float) -> Response:
         """Return the first answer, whatever its code. Raise ``NoNameServer`` if no server gave one in time,
@@ -146,4 +160,8 @@ class NameServers:
             raise BrokerAnswerError(
                 f"route of {topic} refused", answer_code=response.code, remark=response.remark, address=self.current
             )
-        return decode_body(response.body, TopicRouteData)
+        return self._broker_addresses.of_route(decode_body(response.body, TopicRouteData), self.current)
+
+    def cluster_info(self, body: Buffer) -> ClusterInfo:
+        """Return the answer to GET_BROKER_CLUSTER_INFO of the name server in use."""
+        return self._broker_addresses.of_cluster(decode_body(body, ClusterInfo), self.current)

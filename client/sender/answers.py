@@ -46,7 +46,7 @@ class Answers:
         self._clock = instance.clock
         self._plan = plan
         self._owner = owner
-        self._hosts: dict[str, bytes] = {}
+        self._hosts: dict[str, tuple[str, bytes]] = {}
 
     def native(
         self, connection: BrokerConnection, sections: list[Section], sent_ns: int, result: Response | PocketMQError
@@ -91,7 +91,7 @@ class Answers:
                 waited=section.wait,
                 runs=runs,
                 sizes=section.record_sizes(),
-                store_host=self._store_host(connection.address),
+                store_host=self._store_host(connection),
                 duplicate_possible=bool(attempts) and _maybe_stored(attempts),
                 flush=_flush_of(connection),
                 in_sync_replicas=_copies_of(connection),
@@ -108,7 +108,7 @@ class Answers:
             queue.topic,
             queue.queue_id,
             connection.broker_name,
-            self._store_host(connection.address),
+            self._store_host(connection),
             _flush_of(connection),
             _copies_of(connection),
             _region_of(connection),
@@ -235,17 +235,20 @@ class Answers:
         )
         self._owner.attempted(section, attempt, now_ns)
 
-    def _store_host(self, address: str) -> bytes:
-        """Return the broker's address as records hold it, or nothing if it is a name."""
-        host = self._hosts.get(address)
-        if host is None:
+    def _store_host(self, connection: BrokerConnection) -> bytes:
+        """Return the broker's address as records hold it: the one it announces, or the one that this client connects
+        to; nothing if that is a name."""
+        announced = connection.announcement
+        address = (announced.store_host if announced is not None else "") or connection.address
+        known = self._hosts.get(connection.address)
+        if known is None or known[0] != address:
             name, _, port = address.rpartition(":")
             try:
                 host = encode_host(name.strip("[]"), int(port))
             except (PocketMQError, ValueError):
                 host = b""
-            self._hosts[address] = host
-        return host
+            known = self._hosts[connection.address] = address, host
+        return known[1]
 
 
 def _copies_of(connection: BrokerConnection) -> int:

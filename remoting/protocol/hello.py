@@ -48,6 +48,8 @@ class Announcement(msgspec.Struct, frozen=True):
     """The nonce that AUTHENTICATE answers, fresh for each connection; empty if the server wants no proof. RocketMQ's
     servers, which announce nothing, want a signature with each request instead.
     """
+    store_host: str = ""
+    """``host:port`` that records and ids of messages of this broker hold; empty: what the client connects to."""
 
 
 _R = RequestCode

@@ -57,6 +57,8 @@ class RegisterBrokerRequestHeader(Header, frozen=True):
     epoch: Long = 0
     """PocketMQ: the epoch of a master with slaves; 0: it has none, or it is a slave."""
     epoch_owner: str = ""
+    listener_addrs: str = ""
+    """PocketMQ: ``name=host:port;…``, where clients find the broker who ask at these listeners of the name server."""
 
 
 class RegisterBrokerResponseHeader(Header, frozen=True):

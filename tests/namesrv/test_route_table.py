@@ -37,6 +37,7 @@ def register(
         more.get("cluster", "C"),
         broker_id,
         ha_address=more.get("ha", f"ha-{address}"),
+        listener_addresses=more.get("listeners", ""),
         topics=topics(*names, **{key: more[key] for key in ("queues", "perm") if key in more}),
         version=DataVersion(1, counter),
         channel=channel,
@@ -210,6 +211,35 @@ def test_the_longest_legal_names_are_taken() -> None:
     names = ["T" * 127, "%RETRY%" + "g" * 255, "%DLQ%" + "g" * 255, "%RETRY%" + "g" * 255 + "_" + "T" * 127]
     register(routes, "b" * 255, "h" * 255 + ":65535", names=names, queues=65_536, cluster="c" * 255, ha="h" * 261)
     assert routes.counts() == (1, 4, 4)
+
+
+def test_clients_of_a_listener_get_the_addresses_of_that_listener() -> None:
+    """Of each broker that names one; all others, and all other listeners, get the usual address."""
+    routes = table()
+    register(routes, listeners="outside=b.example:1;far=[::1]:2")
+    register(routes, "a", "2.2.2.2:2", 1)
+
+    def addresses(listener: str) -> dict[str, str]:
+        route = routes.route("T", listener)
+        assert route is not None
+        assert routes.cluster_info(listener).broker_addr_table["a"].broker_addrs == route.broker_datas[0].broker_addrs
+        return route.broker_datas[0].broker_addrs
+
+    assert addresses("outside") == {"0": "b.example:1", "1": "2.2.2.2:2"}
+    assert addresses("far") == {"0": "[::1]:2", "1": "2.2.2.2:2"}
+    assert addresses("") == addresses("unknown") == {"0": "1.1.1.1:1", "1": "2.2.2.2:2"}
+    register(routes, listeners="outside=c.example:1", counter=2)
+    assert addresses("outside")["0"] == "c.example:1"
+    routes.channel_closed("ch")
+    assert routes.size_bytes == 0
+
+
+@pytest.mark.parametrize("text", ["x", "a=b", "=a:1", "a=b:1;a=b:2", "A=b:1", "a=b\x00:1", "x" * 10_000])
+def test_listener_addresses_that_no_broker_registers_are_refused(text: str) -> None:
+    routes = table()
+    with pytest.raises(RegistrationIllegal, match="listenerAddrs"):
+        register(routes, listeners=text)
+    assert routes.counts() == (0, 0, 0)
 
 
 def test_one_connection_takes_a_share_only() -> None:

@@ -397,6 +397,14 @@ async def test_unknown_codes_and_a_port_in_use(world: World) -> None:
         await second.start()
 
 
+async def test_a_listener_whose_port_is_in_use_stops_the_start(world: World) -> None:
+    """No port stays open."""
+    second = NamesrvApp(NamesrvConfig(listen_port=0, listeners=f"outside={world.namesrv.address}"))
+    with pytest.raises(AddressInUse):
+        await second.start()
+    assert second.port == 0
+
+
 async def test_settings_are_shown_and_not_changed(world: World) -> None:
     """GET_NAMESRV_CONFIG answers in RocketMQ's spelling with the configured port; a change is refused with a reason."""
     lines = bytes((await world.ask(RequestCode.GET_NAMESRV_CONFIG)).body).decode().splitlines()
@@ -413,3 +421,6 @@ def test_impossible_settings_are_refused() -> None:
         NamesrvConfig(listen_port=70_000)
     with pytest.raises(ConfigError, match=r"namesrv\.brokers_max"):
         NamesrvConfig(brokers_max=0)
+    for listeners in ("0.0.0.0:1", "x=0.0.0.0", "x=a:1;y=b:1", "x=a:9876"):
+        with pytest.raises(ConfigError, match=r"namesrv\.listeners"):
+            NamesrvConfig(listeners=listeners)

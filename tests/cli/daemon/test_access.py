@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pocketmq.auth.config import AuthConfig
-from pocketmq.cli.daemon.access import access_of, check_access, is_loopback, warning_of_file
+from pocketmq.cli.daemon.access import access_of, check_access, warning_of_file
 from pocketmq.cli.daemon.daemon import load_settings
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.errors import ConfigError
@@ -17,7 +17,6 @@ SECRETS = '[auth]\nauthentication_enabled = true\ninit_username = "root"\ninit_p
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.0.1", "::1", "localhost"])
 def test_loopback_needs_no_users(address: str) -> None:
     settings = load_settings({}, None, [f"broker.bind_address={address}"], {})
-    assert is_loopback(address)
     check_access(settings, namesrv=True, broker=True)
 
 
@@ -32,6 +31,14 @@ def test_beyond_loopback_users_are_needed_or_a_word(address: str, section: str) 
     check_access(settings, namesrv=section == "broker", broker=section == "namesrv")  # it serves nothing there
     check_access(load_settings({}, None, [*flags, "auth.open=true"], {}), namesrv=True, broker=True)
     check_access(load_settings({}, None, [*flags, "authentication_enabled=true"], {}), namesrv=True, broker=True)
+
+
+@pytest.mark.parametrize("setting", ["broker.listeners=10.0.0.1:1", "namesrv.listeners=outside=10.0.0.1:1"])
+def test_a_further_listener_needs_users_as_well(setting: str) -> None:
+    settings = load_settings({}, None, [setting], {})
+    with pytest.raises(CannotStart, match=r"listeners=10\.0\.0\.1 lets other machines connect"):
+        check_access(settings, namesrv=True, broker=True)
+    check_access(load_settings({}, None, [setting, "auth.open=true"], {}), namesrv=True, broker=True)
 
 
 def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:
