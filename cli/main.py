@@ -21,6 +21,11 @@ def main() -> None:
     if start is not None:
         _with_exit_code(start.run, lambda: False)
         return
+    if not sys.argv[1:] and not os.environ.get("_POCKETMQ_COMPLETE"):
+        from pocketmq.cli.first_steps import FIRST_STEPS
+
+        print(FIRST_STEPS)
+        sys.exit(ExitCode.USAGE)
     from pocketmq.cli.app import RootOptions, build_command
 
     root = RootOptions()

@@ -25,6 +25,7 @@ from pocketmq.cli.daemon.descriptors import room_for_files
 from pocketmq.cli.daemon.disk_room import kept_line, room_for_store, space_of, store_root
 from pocketmq.cli.daemon.profiles import profile_settings
 from pocketmq.cli.daemon.recovery_progress import RecoveryProgress
+from pocketmq.cli.daemon.service_manager import ServiceManager
 from pocketmq.cli.exit_codes import CannotStart, ExitCode
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
@@ -151,10 +152,11 @@ def run_daemon(
     for warning in (*settings.renamed, *settings.notes):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    manager = ServiceManager(os.environ, SystemClock())
     logs = Logs(settings.get(LogConfig))
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(_serve(shape, settings, logs))
+            runner.run(_serve(shape, settings, logs, manager))
     finally:
         logs.close()
 
@@ -172,7 +174,7 @@ def look_at_disk(settings: Settings, files: FileSystem) -> Settings:
     return settings.with_section(config)
 
 
-async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
+async def _serve(shape: Shape, settings: Settings, logs: Logs, manager: ServiceManager) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -191,11 +193,13 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
         stop.set()
 
     log, began_s = logs.logger("broker" if shape.broker else "namesrv"), loop.time()
-    async with _started(shape, settings, logs, on_failed) as ready:
+    async with _started(shape, settings, logs, on_failed, manager) as ready:
         sys.stdout.write(ready)  # one write: print() makes two on unbuffered output
         sys.stdout.flush()
+        manager.ready(ready.partition("\n")[0])
         log.info("serving", took_ms=round((loop.time() - began_s) * 1000))
         await stop.wait()
+        manager.stopping()
         began_s = loop.time()
     log.info("stopped", took_ms=round((loop.time() - began_s) * 1000))
     if failed:
@@ -205,11 +209,15 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs) -> None:
 
 @contextlib.asynccontextmanager
 async def _started(
-    shape: Shape, settings: Settings, logs: Logs, on_failed: Callable[[BaseException], None]
+    shape: Shape,
+    settings: Settings,
+    logs: Logs,
+    on_failed: Callable[[BaseException], None],
+    manager: ServiceManager,
 ) -> AsyncIterator[str]:
     """Start what the shape names, yield the ready line and what the store keeps, stop in reverse order.
 
-    ``on_failed``: see ``BrokerApp``.
+    ``on_failed``: see ``BrokerApp``. ``manager`` is told of a long recovery.
     """
     clock = SystemClock()
     server_config = room_for_files(
@@ -245,6 +253,11 @@ async def _started(
         if shape.broker:
             progress = RecoveryProgress(sys.stderr, clock)
             stack.callback(progress.close)
+
+            def recovered(offset: int, end: int) -> None:
+                progress(offset, end)
+                manager.starting(offset, end)
+
             broker = BrokerApp(
                 broker_config,
                 settings.get(StoreConfig),
@@ -253,7 +266,7 @@ async def _started(
                 clock=clock,
                 file_system=_fault_file_system(settings, logs),
                 metrics_config=settings.get(MetricsConfig),
-                recovery_progress=progress,
+                recovery_progress=recovered,
                 on_failed=on_failed,
                 auth_config=auth_config,
                 auth=namesrv.auth if shape.namesrv else None,
