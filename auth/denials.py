@@ -3,6 +3,7 @@
 Lives here: ``Denial``, ``Denials``.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -33,10 +34,11 @@ class Denial(msgspec.Struct, rename="camel"):
 
 @bounded("denials", limit=DENIALS_MAX, size="entries", entry_bytes=2_048, when_full="evicts")
 class Denials:
-    """Notes denials in the loop's thread."""
+    """Notes denials, of the loop's thread and of the HTTP server's. Thread-safe."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
+        self._lock = threading.Lock()
         self.entries: deque[Denial] = deque(maxlen=DENIALS_MAX)
         self.counts = {"user": 0, "policy": 0, "flood": 0}
         """Why, in one word → how often since the start. Any thread."""
@@ -51,12 +53,13 @@ class Denials:
 
     def note(self, kind: str, user: str, host: str, code: int, resource: str, action: str, why: str) -> None:
         """Note one; ``kind`` is one of few words, for metrics."""
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        now_ms = self._wall_ms()
-        if self.entries:
-            last = self.entries[-1]
-            if (last.user, last.address, last.code, last.resource, last.why) == (user, host, code, resource, why):
-                last.count += 1
-                last.last_ms = now_ms
-                return
-        self.entries.append(Denial(now_ms, user[:64], host, code, resource[:300], action, why[:400], 1, now_ms))
+        with self._lock:
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            now_ms = self._wall_ms()
+            if self.entries:
+                last = self.entries[-1]
+                if (last.user, last.address, last.code, last.resource, last.why) == (user, host, code, resource, why):
+                    last.count += 1
+                    last.last_ms = now_ms
+                    return
+            self.entries.append(Denial(now_ms, user[:64], host, code, resource[:300], action, why[:400], 1, now_ms))

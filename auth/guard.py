@@ -42,7 +42,7 @@ FAILURES_MAX: Final = 50
 """Wrong proofs and signatures of one address in one second; more are refused unread."""
 HOSTS_MAX: Final = 4_096
 NONCE_CHARACTERS: Final = range(16, 65)
-_NO_SECRET: Final = "no such user: the time for an answer is the same"
+NO_SECRET: Final = "no such user: the time for an answer is the same"
 
 
 @bounded("sessions", limit=SESSIONS_MAX, size="sessions", entry_bytes=2_000, when_full="evicts")
@@ -96,7 +96,7 @@ class AuthGuard:
             return self._too_many(connection, 0, header.user)
         user = self._user(header.user)
         nonce, connection.nonce = connection.nonce, ""  # a nonce is answered once
-        secret = _NO_SECRET if user is None else user.password
+        secret = NO_SECRET if user is None else user.password
         proved = is_proof(header.proof, client_proof(secret, header.user, nonce, header.nonce))
         if user is None or not nonce or not proved or len(header.nonce) not in NONCE_CHARACTERS:
             return self._failed(connection, 0, header.user, "check signature failed.")
@@ -169,7 +169,7 @@ class AuthGuard:
             raise self._too_many(connection, request.code, name)
         user = self._user(name)
         if user is None:
-            verify(_NO_SECRET, request.signed, request.body)  # as long as for a user
+            verify(NO_SECRET, request.signed, request.body)  # as long as for a user
             raise self._failed(connection, request.code, name, f"User:{name[:64]} is not found.")
         if not verify(user.password, request.signed, request.body):
             raise self._failed(connection, request.code, name, "check signature failed.")

@@ -15,6 +15,7 @@ from pocketmq.auth.auth_table import AuthContents, AuthTable, decode_contents
 from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.denials import Denials
 from pocketmq.auth.guard import AuthGuard
+from pocketmq.auth.http_access import HttpAccess
 from pocketmq.auth.users import User, UserType
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
@@ -57,6 +58,8 @@ class ServerAuth:
             else None
         )
         """None where nothing is checked."""
+        self.http = HttpAccess(self, cluster, clock)
+        """Who may read the pages of this server's HTTP port; in that port's thread."""
 
     def share(self, other: "ServerAuth") -> None:
         """Let another server of this process have the same users, policies and denials, kept in this one's file."""

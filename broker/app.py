@@ -36,7 +36,6 @@ from pocketmq.broker.ha.newer_master import fence_if_replaced
 from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.replication import Replication, load_role
 from pocketmq.broker.lock.lock_manager import LockManager
-from pocketmq.broker.metrics.metrics_server import MetricsConfig
 from pocketmq.broker.metrics.observation import Observation
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.registration import Registration
@@ -52,6 +51,7 @@ from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.record import host_text
 from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadNotStarted, ThreadRunner
 from pocketmq.remoting.errors import AddressInUse, BindFailed
+from pocketmq.remoting.http_server import MetricsConfig
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.remoting.refused_requests import RefusedRequests
@@ -454,7 +454,7 @@ class BrokerApp:
         self._log.info("broker_stopped", broker=self.config.broker_name)
 
     def _new_observation(self) -> Observation:
-        return Observation(
+        observation = Observation(
             self.config,
             self._metrics_config,
             self.counters,
@@ -467,7 +467,16 @@ class BrokerApp:
             enabled=self._stage_times,
             tls_context=lambda: self.tls.http,
             denials=self.auth.denials.counts,
+            access=self.auth.http.refusal,
         )
+        observation.health.not_registered = self._not_registered_yet
+        return observation
+
+    def _not_registered_yet(self) -> dict[str, str]:
+        """Return why each name server has not accepted this broker, also before it was asked. Any thread."""
+        if self._registration is None:
+            return dict.fromkeys(self._role.config.name_servers(), "not asked yet")
+        return self._registration.refusals
 
     def _load_role(self) -> tuple[RoleOfRun, HaState]:
         """Return the role of this start. Blocks; worker thread."""

@@ -536,6 +536,12 @@ class Connection(asyncio.BufferedProtocol):
             return 0
         return self._transport.get_write_buffer_size() + self._output.waiting_bytes
 
+    @property
+    def socket(self) -> Any:
+        """The transport's view of the socket, for options that are only read; any thread. None: it is closed."""
+        transport = self._transport
+        return None if transport is None or self.closed else transport.get_extra_info("socket")
+
     # ---- limits ----------------------------------------------------------------------------------------------------
 
     def expire(self, now_ns: int) -> None:

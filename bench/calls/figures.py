@@ -20,7 +20,7 @@ TIMERS: Final = (
     "BrokerTelemetry",
     "DelayDelivery",
     "DelayProgress",
-    "MetricsServer",
+    "HttpServer",
     "QueueLocks",
     "StagedTransactions",
     "TransactionCheck",

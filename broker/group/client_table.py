@@ -317,6 +317,17 @@ class ClientTable(Generic[ConnectionT]):
         client = None if known is None else known.clients.get(connection)
         return "" if client is None else client.client_id
 
+    def of_connection(
+        self, connection: ConnectionT
+    ) -> tuple[dict[str, ClientInfo[ConnectionT]], dict[str, ClientInfo[ConnectionT]]]:
+        """Return the producers and the consumers of a connection, each by group."""
+        with self._lock:
+            producer_groups, consumer_groups = self._groups_of.get(connection, (set(), set()))
+            return (
+                {group: self._producers[group][connection] for group in producer_groups},
+                {group: self._consumers[group].clients[connection] for group in consumer_groups},
+            )
+
     def has_producer(self, group: str) -> bool:
         """Return whether a producer of this group is connected. Takes no lock."""
         return group in self._producers

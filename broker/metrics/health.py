@@ -1,9 +1,10 @@
-"""Whether the broker can do its work: the report of ``/health``.
+"""Whether the broker can do its work: the reports of ``/health``, ``/ready`` and ``/live``.
 
 Lives here: ``Health``, which names the reasons.
 """
 
 import enum
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -47,6 +48,15 @@ class HealthReport(msgspec.Struct, frozen=True):
     details: dict[str, str] = {}
 
 
+class Probe(msgspec.Struct, frozen=True):
+    """The answer to a probe of an orchestrator. ``details``: explanations of some reasons."""
+
+    status: str
+    phase: str
+    reasons: list[str]
+    details: dict[str, str] = {}
+
+
 class Health:
     """Judged at each request, from attributes only: it answers while the disk or the loop stands still."""
 
@@ -59,6 +69,8 @@ class Health:
         self._disk: DiskSpace | None = None
         self.replication: HaNode | None = None
         """Master or slave: a master that was replaced takes no sends."""
+        self.not_registered: Callable[[], Mapping[str, str]] = dict
+        """Returns why each name server has not accepted the broker; empty once one has."""
 
     def running(self, telemetry: Telemetry, disk: DiskSpace) -> None:
         """Note that the broker serves; it is judged by these from now on."""
@@ -89,6 +101,38 @@ class Health:
         status = "failing" if reasons else "ok"
         return HealthReport(status, self.phase.value, self._broker_name, reasons, warnings, details)
 
+    def live(self) -> Probe:
+        """Return whether this process can still do its work; one that cannot is to be started again. A long recovery
+        and a full disk are no reason: another start would change nothing.
+        """
+        telemetry = self._telemetry
+        stalled = telemetry is not None and self.phase is Phase.RUNNING and self._loop_is_stalled(telemetry)
+        reasons = ["event_loop_stalled"] if stalled else []
+        return Probe("stalled" if stalled else "live", self.phase.value, reasons)
+
+    def ready(self) -> Probe:
+        """Return whether clients should be sent here: it has recovered, is registered, is not fenced, and its loop
+        answers."""
+        reasons: list[str] = []
+        details: dict[str, str] = {}
+        if self.phase is not Phase.RUNNING:
+            reasons.append(self.phase.value)
+        telemetry = self._telemetry
+        if telemetry is not None:
+            if telemetry.sources.store.log.fenced_by is not None:
+                reasons.append("log_fenced")
+            if self._loop_is_stalled(telemetry):
+                reasons.append("event_loop_stalled")
+        if self.replication is not None and self.replication.fenced_by is not None:
+            reasons.append("fenced_by_epoch")
+        if self.not_registered():
+            reasons.append("not_registered")
+            details["not_registered"] = "no name server has accepted this broker, so no client finds it"
+        return Probe("not_ready" if reasons else "ready", self.phase.value, reasons, details)
+
+    def _loop_is_stalled(self, telemetry: Telemetry) -> bool:
+        return self._clock.monotonic_ns() - telemetry.sources.loop.seen_ns > LOOP_STALLED_NS
+
     def _judge(self, telemetry: Telemetry, reasons: list[str]) -> None:
         store = telemetry.sources.store
         if store.log.fenced_by is not None:
@@ -97,7 +141,7 @@ class Health:
             reasons.append("page_cache_busy")
         if store.is_transient_store_pool_deficient():
             reasons.append("write_buffers_used_up")
-        if self._clock.monotonic_ns() - telemetry.sources.loop.seen_ns > LOOP_STALLED_NS:
+        if self._loop_is_stalled(telemetry):
             reasons.append("event_loop_stalled")
         process = telemetry.sources.process
         refused_ns = 0 if process is None else process.server.full_ns

@@ -10,7 +10,6 @@ A new metric is one row in the module of its area (``request_metrics``, ``store_
 from collections.abc import Callable
 from typing import Any, Final
 
-from pocketmq.broker.metrics.exposition import page
 from pocketmq.broker.metrics.ha_metrics import REPLICATION
 from pocketmq.broker.metrics.registry import Group
 from pocketmq.broker.metrics.request_metrics import REQUESTS
@@ -18,6 +17,7 @@ from pocketmq.broker.metrics.service_metrics import SERVICES
 from pocketmq.broker.metrics.sources import Reading, Sources
 from pocketmq.broker.metrics.store_metrics import PROCESS, STORE
 from pocketmq.common.clock import Clock
+from pocketmq.common.exposition import page
 
 GROUPS: Final[tuple[Group[Any], ...]] = (*REQUESTS, *STORE, *PROCESS, *SERVICES, *REPLICATION)
 """In the order of the documentation."""

@@ -17,10 +17,10 @@ from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.ha.ha_node import HaNode
-from pocketmq.broker.metrics.health import Health
+from pocketmq.broker.metrics.connz import Connz
+from pocketmq.broker.metrics.health import Health, HealthReport, Probe
 from pocketmq.broker.metrics.interval_log import IntervalLog
 from pocketmq.broker.metrics.metrics import exposition
-from pocketmq.broker.metrics.metrics_server import TEXT, Answer, MetricsConfig, MetricsServer
 from pocketmq.broker.metrics.slow_requests import SlowRequests
 from pocketmq.broker.metrics.sources import Process, Sources, Transactions
 from pocketmq.broker.metrics.telemetry import Telemetry
@@ -43,6 +43,16 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.runner import LoopMailbox, Runner, Supervisor
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.errors import AddressInUse, BindFailed
+from pocketmq.remoting.http_server import (
+    JSON,
+    TEXT,
+    Answer,
+    HttpRequest,
+    HttpServer,
+    MetricsConfig,
+    Route,
+    everyone,
+)
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer
 from pocketmq.store.disk.file_system import FileSystem
@@ -95,6 +105,8 @@ class Observation:
     """The context of the HTTP port; None: plain."""
     denials: Mapping[str, int] = field(default_factory=dict)
     """Refusals of access control, by kind."""
+    access: Callable[[HttpRequest], Answer | None] = everyone
+    """Refuses requests for pages that are not public."""
     stage_times: StageTimes | None = field(init=False)
     put_times: PutStatistics = field(init=False, default_factory=PutStatistics)
     slow: SlowRequests = field(init=False)
@@ -104,7 +116,8 @@ class Observation:
     disk: DiskSpace | None = field(init=False, default=None)
     _boot_ms: int = field(init=False)
     _flush_times: FlushTimes | None = field(init=False, default=None)
-    _http: MetricsServer | None = field(init=False, default=None)
+    _connz: Connz | None = field(init=False, default=None)
+    _http: HttpServer | None = field(init=False, default=None)
     _metrics: Callable[[], bytes] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -115,20 +128,18 @@ class Observation:
 
     @property
     def http_port(self) -> int:
-        """The port of ``/metrics`` and ``/health``; 0: not served."""
+        """The HTTP port; 0: not served."""
         return 0 if self._http is None else self._http.port
 
     def bind(self, *, required: bool) -> None:
-        """Serve ``/metrics`` and ``/health`` if a port is set. Raises ``AddressInUse`` or ``BindFailed`` if the port is
+        """Serve the pages of ``routes`` if a port is set. Raises ``AddressInUse`` or ``BindFailed`` if the port is
         ``required``, else logs a warning.
         """
         config = self.metrics_config
         if not config.listen_port:
             return
         log = self.logger("broker")
-        http = MetricsServer(
-            {"/metrics": self._metrics_page, "/health": self._health_page}, self.clock, log, self.tls_context
-        )
+        http = HttpServer(self.routes(), self.clock, log, self.tls_context, self.access)
         try:
             http.bind(config.bind_address, config.listen_port)
         except (AddressInUse, BindFailed) as error:
@@ -140,6 +151,21 @@ class Observation:
             return
         self._http = http
         http.start(self.runner)
+
+    def routes(self) -> list[Route]:
+        """Return the pages of the HTTP port. Public ones name no topic, group or client."""
+        return [
+            Route("/metrics", self._metrics_page),
+            Route("/connz", self._connz_page),
+            Route("/health", self._health_page, is_public=True),
+            Route("/live", self._live_page, is_public=True),
+            Route("/ready", self._ready_page, is_public=True),
+        ]
+
+    def add_page(self, route: Route) -> None:
+        """Serve one more page at the HTTP port, after ``bind``; nothing where there is none."""
+        if self._http is not None:
+            self._http.add(route)
 
     def on_slow_read(self, connection: Connection, request: Request, took_ns: int) -> None:
         """Note a request whose frame took long to arrive. Loop thread."""
@@ -206,6 +232,7 @@ class Observation:
         self.telemetry = Telemetry(self.sources, watermarks, intervals, mailbox, self.clock, self.logger)
         self.health.replication = watched.node
         self._metrics = exposition(self.sources, self.clock)
+        self._connz = Connz(self.config.broker_name, watched.server, watched.clients, self.clock)
         return self.disk
 
     def start(self) -> None:
@@ -225,18 +252,31 @@ class Observation:
             self.telemetry.stop()
 
     def close(self) -> None:
-        """Stop serving ``/metrics`` and ``/health``."""
+        """Stop serving pages."""
         http, self._http = self._http, None
         if http is not None:
             with contextlib.suppress(OSError):
                 http.stop()
 
-    def _metrics_page(self) -> Answer:
+    def _metrics_page(self, request: HttpRequest) -> Answer:
         if self._metrics is None:
             return Answer(503, TEXT, b"the broker is starting\n")
         return Answer(200, METRICS_TYPE, self._metrics())
 
-    def _health_page(self) -> Answer:
-        report = self.health.report()
-        body = msgspec.json.encode(report) + b"\n"
-        return Answer(503 if report.reasons else 200, "application/json", body)
+    def _connz_page(self, request: HttpRequest) -> Answer:
+        if self._connz is None:
+            return Answer(503, TEXT, b"the broker is starting\n")
+        return self._connz.page(request)
+
+    def _health_page(self, request: HttpRequest) -> Answer:
+        return _answer(self.health.report())
+
+    def _live_page(self, request: HttpRequest) -> Answer:
+        return _answer(self.health.live())
+
+    def _ready_page(self, request: HttpRequest) -> Answer:
+        return _answer(self.health.ready())
+
+
+def _answer(report: HealthReport | Probe) -> Answer:
+    return Answer(503 if report.reasons else 200, JSON, msgspec.json.encode(report) + b"\n")

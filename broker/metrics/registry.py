@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from pocketmq.broker.metrics.exposition import Family
 from pocketmq.broker.metrics.sources import Reading
+from pocketmq.common.exposition import Family
 
 PREFIX: Final = "pocketmq_"
 

@@ -39,7 +39,8 @@ def show(
     Prints TOML: the value, and as comments its meaning and its origin if it is not the default.
     """
     from pocketmq.cli.config.template import docs_of_daemons
-    from pocketmq.cli.daemon.daemon import DEFAULT_ORIGIN, SECTIONS, load_settings
+    from pocketmq.cli.daemon.access import DEFAULT_ORIGIN
+    from pocketmq.cli.daemon.daemon import SECTIONS, load_settings
 
     in_force = load_settings({}, config, settings or [], os.environ, profile)
     for note in in_force.notes:

@@ -6,6 +6,7 @@ Lives here: ``check_access``, ``access_of``, ``warning_of_file``.
 import os
 import secrets
 import stat
+from typing import Final
 
 import msgspec
 
@@ -15,6 +16,10 @@ from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.addresses import is_loopback_host
 from pocketmq.common.settings import NOT_SET, Settings, is_secret
 from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.remoting.http_server import MetricsConfig
+
+DEFAULT_ORIGIN: Final = "default of pocketmq"
+"""The origin of a value that the daemons choose, but not the library."""
 
 
 def check_access(settings: Settings, *, namesrv: bool, broker: bool) -> None:
@@ -31,6 +36,8 @@ def check_access(settings: Settings, *, namesrv: bool, broker: bool) -> None:
         broker_config = settings.get(BrokerConfig)
         served.append(("broker.bind_address", broker_config.bind_address))
         served += [("broker.listeners", host) for host, _ in broker_config.more_listeners()]
+    if serves_http(settings, broker=broker):
+        served.append(("metrics.bind_address", settings.get(MetricsConfig).bind_address))
     for setting, address in served:
         if not is_loopback_host(address):
             raise CannotStart(
@@ -38,6 +45,12 @@ def check_access(settings: Settings, *, namesrv: bool, broker: bool) -> None:
                 why=f"{setting}={address} lets other machines connect, and nobody has to authenticate",
                 hint="set auth.authentication_enabled=true (docs/security.md), or say --open if the network is trusted",
             )
+
+
+def serves_http(settings: Settings, *, broker: bool) -> bool:
+    """Return whether a daemon has an HTTP port: a broker by default, a name server alone if a port is set."""
+    is_set = settings.origin("metrics", "listen_port") != DEFAULT_ORIGIN
+    return bool(settings.get(MetricsConfig).listen_port) and (broker or is_set)
 
 
 def access_of(auth: AuthConfig, *, alone: bool) -> AuthConfig:

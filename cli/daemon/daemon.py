@@ -19,8 +19,7 @@ import msgspec
 from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.broker.metrics.metrics_server import DEFAULT_PORT, MetricsConfig
-from pocketmq.cli.daemon.access import access_of, check_access, warning_of_file
+from pocketmq.cli.daemon.access import DEFAULT_ORIGIN, access_of, check_access, warning_of_file
 from pocketmq.cli.daemon.descriptors import room_for_files
 from pocketmq.cli.daemon.disk_room import kept_line, room_for_store, space_of, store_root
 from pocketmq.cli.daemon.profiles import profile_settings
@@ -34,6 +33,7 @@ from pocketmq.common.logs import LogConfig, Logs
 from pocketmq.common.settings import FILE_BYTES_MAX, NOT_SET, Settings, SettingsReader
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.http_server import DEFAULT_PORT, MetricsConfig
 from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.security.tls_config import ENFORCING, TlsConfig
 from pocketmq.remoting.server import ServerConfig
@@ -46,8 +46,6 @@ from pocketmq.testing.faults import FaultConfig, FaultFileSystem, FaultPlan
 SWITCH_INTERVAL_S: Final = 0.0005
 """With CPython's 5 ms a worker thread can hold up the loop for that long."""
 DEFAULT_DATA_DIR: Final = "./pocketmq-data"
-DEFAULT_ORIGIN: Final = "default of pocketmq"
-"""The origin of a value that the daemons choose, but not the library."""
 DAEMON_DEFAULTS: Final[Mapping[str, object]] = {
     "store.store_path_root_dir": DEFAULT_DATA_DIR,
     "metrics.listen_port": DEFAULT_PORT,

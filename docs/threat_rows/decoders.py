@@ -227,11 +227,26 @@ DECODERS: Final = [
         " tests/broker/ha/test_slave_mirror.py::test_a_masters_table_is_no_larger_than_ones_own_may_be",
     ),
     Row(
-        "broker/metrics/metrics_server.py",
+        "remoting/http_server.py",
         "any bytes instead of HTTP, slow and endless headers",
         "a number of bytes and seconds for a request, a number of connections, two methods",
-        "tests/broker/metrics/test_metrics_server.py::test_any_bytes_get_an_answer"
-        " tests/broker/metrics/test_metrics_server.py::test_slow_and_excess_connections_are_closed",
+        "tests/remoting/test_http_server.py::test_any_bytes_get_an_answer"
+        " tests/remoting/test_http_server.py::test_slow_and_excess_connections_are_closed"
+        " tests/remoting/test_http_server.py::test_a_page_sees_its_request",
+    ),
+    Row(
+        "auth/http_access.py",
+        "bytes that are no credentials, guessed passwords",
+        "what cannot be read counts as none; names and passwords are compared in constant time; 50 wrong ones of an"
+        " address a second, then none is looked at",
+        "tests/auth/test_http_access.py::test_whatever_is_no_credentials_is_asked_for_some"
+        " tests/auth/test_http_access.py::test_guessing_is_slow_for_its_address_alone",
+    ),
+    Row(
+        "remoting/tcp_info.py",
+        "a kernel that tells less, a socket that closes meanwhile",
+        "unknown figures",
+        "tests/remoting/test_tcp_info.py::test_what_cannot_tell_gives_unknown_figures",
     ),
     Row(
         "broker/delay/delay_offsets.py; broker/group/consumer_offsets.py; broker/group/subscription_groups.py;"

@@ -9,7 +9,7 @@ QUIET_TABLES: Final = [
         "broker/assembly/build.py Running.services; broker/delay/delay_service.py DelayService._files"
         " DelayService.levels"
         " DelayService._not_before_ns; broker/flow_control/fast_failure.py FastFailure._executors;"
-        " broker/ha/slave_mirror.py SlaveMirror._files; broker/metrics/metrics_server.py MetricsServer._pages;"
+        " broker/ha/slave_mirror.py SlaveMirror._files; remoting/http_server.py HttpServer._routes;"
         " broker/metrics/observation.py Watched.executors Watched.swept; broker/metrics/watermarks.py"
         " Watermarks._executors; broker/request/default_processor.py AdminProcessor._handlers AdminProcessor._later;"
         " broker/request/executor.py DrainExecutor._workers DrainExecutor.busy; broker/request/request_table.py"
@@ -60,7 +60,7 @@ QUIET_TABLES: Final = [
         " _Kind.numbers"
         " _Kind.seconds; common/histogram.py Histogram.counts WindowedHistogram._slots;"
         " store/commitlog/append_lock.py"
-        " AppendLock._longest_ns; broker/metrics/exposition.py Family.samples",
+        " AppendLock._longest_ns; common/exposition.py Family.samples",
         "counters by pair, stage, second or bucket: a fixed number, or that of a bounded table",
     ),
     Quiet(

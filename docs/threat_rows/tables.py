@@ -34,6 +34,13 @@ TABLES: Final = [
         declares="sessions; failures by address; verdicts of a session; denials",
     ),
     Row(
+        "auth/http_access.py HttpAccess.failures",
+        "wrong passwords at the HTTP port from ever new addresses",
+        "4,096 addresses, the oldest goes; 50 wrong ones a second and address are looked at",
+        "tests/auth/test_http_access.py::test_the_table_of_failures_is_bounded",
+        declares="HTTP failures by address",
+    ),
+    Row(
         "auth/auth_table.py EntryBody.actions EntryBody.source_ips PolicyBody.entries _AclBody.policies _FileBody.users"
         " _FileBody.acls",
         "an administrator's users and policies without end",
@@ -191,10 +198,10 @@ TABLES: Final = [
         " tests/broker/delay/test_delay_service.py::test_more_timers_than_memory_are_found_again_in_their_queue",
     ),
     Row(
-        "broker/metrics/metrics_server.py MetricsServer._peers _Peer.received",
+        "remoting/http_server.py HttpServer._peers _Peer.received",
         "connections and headers without end at the HTTP port",
         "a number of connections, bytes and seconds of a request",
-        "tests/broker/metrics/test_metrics_server.py::test_slow_and_excess_connections_are_closed",
+        "tests/remoting/test_http_server.py::test_slow_and_excess_connections_are_closed",
     ),
     Row(
         "broker/metrics/slow_requests.py SlowRequests._slowest SlowRequests._windows",

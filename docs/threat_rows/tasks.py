@@ -108,12 +108,12 @@ TASKS: Final = [
         " tests/broker/test_housekeeping.py::test_one_table_that_cannot_be_written_does_not_keep_the_others",
     ),
     Row(
-        "broker/metrics/metrics_server.py MetricsServer.start; broker/metrics/telemetry.py Telemetry.start;"
+        "remoting/http_server.py HttpServer.start; broker/metrics/telemetry.py Telemetry.start;"
         " broker/metrics/observation.py Observation.watch; broker/metrics/thread_dump.py ThreadDumper.start",
         "silent HTTP clients that keep the doctor out",
         "the oldest silent one goes; the thread ends at once when asked",
-        "tests/broker/metrics/test_metrics_server.py::test_silent_peers_keep_no_client_out"
-        " tests/broker/metrics/test_metrics_server.py::test_without_descriptors_the_server_does_not_spin",
+        "tests/remoting/test_http_server.py::test_silent_peers_keep_no_client_out"
+        " tests/remoting/test_http_server.py::test_without_descriptors_the_server_does_not_spin",
     ),
     Row(
         "store/ha/service.py HaService.start; store/ha/connection.py SlaveConnection.start SlaveConnection._begin;"

@@ -1,6 +1,7 @@
 """/metrics and /health of a real broker: pages for Prometheus and for an orchestrator."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import socket
@@ -14,14 +15,17 @@ import pytest
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics.health import LOOP_STALLED_NS, Health, Phase
-from pocketmq.broker.metrics.metrics_server import MetricsConfig
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.common.errors import Cause
 from pocketmq.common.logs import CapturedLog
+from pocketmq.namesrv.config import NamesrvConfig
+from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.errors import AddressInUse
+from pocketmq.remoting.http_server import MetricsConfig
 from pocketmq.store.disk.disk_limits import Space
 from pocketmq.store.disk.os_file_system import OsFileSystem
 from pocketmq.store.errors import DiskError, StoreFull
@@ -36,10 +40,10 @@ def free_port() -> int:
         return port
 
 
-async def ask(address: str, path: str) -> tuple[int, bytes]:
+async def ask(address: str, path: str, headers: str = "") -> tuple[int, bytes]:
     host, port = address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
     writer.close()
     await writer.wait_closed()
@@ -223,6 +227,86 @@ def test_health_follows_the_life_of_a_broker(tmp_path: Path) -> None:
     assert (report.report().reasons, report.report().phase) == (["stopping"], Phase.STOPPING.value)
 
 
+async def test_ready_is_narrower_than_health(app: BrokerApp) -> None:
+    """A broker that serves reads stays ready with a full disk; a fenced one does not, and still lives."""
+
+    async def asked(path: str) -> tuple[int, Any]:
+        status, body = await ask(app.metrics_address, path)
+        return status, json.loads(body)
+
+    assert await asked("/ready") == (200, {"status": "ready", "phase": "running", "reasons": [], "details": {}})
+    assert await asked("/live") == (200, {"status": "live", "phase": "running", "reasons": [], "details": {}})
+    app.store.components.allocator.failure = StoreFull("create mapped file failed")
+    assert (await health(app))[0] == 503
+    assert (await asked("/ready"))[0] == 200
+    app.store.components.allocator.failure = None
+    app.store.log.fence(DiskError("sync failed", why="EIO"))
+    status, report = await asked("/ready")
+    assert (status, report["reasons"]) == (503, ["log_fenced"])
+    assert (await asked("/live"))[0] == 200
+    app.store.log.fenced_by = None
+
+
+def test_probes_follow_the_life_of_a_broker(tmp_path: Path) -> None:
+    """One that recovers is alive and not ready; one whose loop stands is neither; one that no name server has accepted
+    is not ready."""
+    world = World(tmp_path)
+    probes = Health("b", world.clock)
+    assert (probes.live().reasons, probes.ready().reasons) == ([], ["starting"])
+    probes.running(world.telemetry, DiskSpace(OsFileSystem(), str(tmp_path), str(tmp_path)))
+    refused = {"10.0.0.1:9876": "not asked yet"}
+    probes.not_registered = lambda: refused
+    assert probes.ready().reasons == ["not_registered"]
+    assert "no client finds it" in probes.ready().details["not_registered"]
+    refused.clear()
+    assert probes.ready().reasons == []
+    world.clock.advance_ms(LOOP_STALLED_NS / 1e6 + 1)
+    assert (probes.live().reasons, probes.ready().reasons) == (["event_loop_stalled"], ["event_loop_stalled"])
+    world.seconds(1)
+    probes.stopping()
+    assert (probes.live().reasons, probes.ready().reasons) == ([], ["stopping"])
+
+
+async def test_a_broker_is_ready_once_a_name_server_has_it(tmp_path: Path) -> None:
+    """Not before; its name server comes late here."""
+    namesrv = NamesrvApp(NamesrvConfig(listen_port=0))
+    await namesrv.start()
+    address, port = namesrv.address, namesrv.port
+    await namesrv.stop()
+    app = BrokerApp(BrokerConfig(listen_port=0, namesrv_addr=address), store_config(tmp_path / "store"))
+    probes = app.observation.health.ready
+    assert "not_registered" in probes().reasons
+    await app.start()
+    assert app.observation.health.ready().reasons == ["not_registered"]
+    late = NamesrvApp(NamesrvConfig(listen_port=port))
+    await late.start()
+    await eventually(lambda: not app.observation.health.ready().reasons)
+    await app.stop()
+    await late.stop()
+
+
+async def test_strangers_read_no_names(tmp_path: Path) -> None:
+    """Where users authenticate: topics, groups and clients are for them; whether the broker works is for everybody."""
+    users = AuthConfig(authentication_enabled=True, init_username="root", init_password="root-secret")
+    app = BrokerApp(
+        BrokerConfig(listen_port=0),
+        store_config(tmp_path / "store"),
+        metrics_config=MetricsConfig(listen_port=free_port()),
+        auth_config=users,
+    )
+    await app.start()
+    for path, status in (("/health", 200), ("/ready", 200), ("/live", 200), ("/metrics", 401), ("/connz", 401)):
+        answer = await ask(app.metrics_address, path)
+        assert answer[0] == status, path
+    assert app.observation.routes(), "each page is in one of the two"
+    assert {route.path for route in app.observation.routes() if route.is_public} == {"/health", "/ready", "/live"}
+    root = base64.b64encode(b"root:root-secret").decode()
+    status, body = await ask(app.metrics_address, "/metrics", f"Authorization: Basic {root}\r\n")
+    assert status == 200
+    assert b'pocketmq_access_denials_total{kind="user"} 2.0' in body
+    await app.stop()
+
+
 async def test_a_port_in_use_stops_the_start_only_if_it_was_asked_for(tmp_path: Path) -> None:
     """Else the broker runs without metrics and logs it; a refused start has not touched the store."""
     with socket.socket() as taken:
@@ -254,7 +338,7 @@ async def test_without_a_port_nothing_listens(harness: Harness) -> None:
     """The library's default: no port, no thread."""
     app = await harness.broker()
     assert app.metrics_address == ""
-    assert "MetricsServer" not in [thread.name for thread in threading.enumerate()]
+    assert "HttpServer" not in [thread.name for thread in threading.enumerate()]
     assert app.observation.http_port == 0
 
 

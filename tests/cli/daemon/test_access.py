@@ -41,6 +41,20 @@ def test_a_further_listener_needs_users_as_well(setting: str) -> None:
     check_access(load_settings({}, None, [setting, "auth.open=true"], {}), namesrv=True, broker=True)
 
 
+def test_the_http_port_needs_users_or_a_word_too() -> None:
+    """Its pages name topics, groups and clients."""
+    wide = "metrics.bind_address=0.0.0.0"
+    settings = load_settings({}, None, [wide], {})
+    with pytest.raises(CannotStart, match=r"metrics\.bind_address=0\.0\.0\.0 lets other machines connect"):
+        check_access(settings, namesrv=False, broker=True)
+    check_access(settings, namesrv=True, broker=False)  # a name server serves none unless a port is set
+    with pytest.raises(CannotStart, match=r"metrics\.bind_address"):
+        check_access(load_settings({}, None, [wide, "metrics.listen_port=5558"], {}), namesrv=True, broker=False)
+    check_access(load_settings({}, None, [wide, "metrics.listen_port=0"], {}), namesrv=True, broker=True)
+    check_access(load_settings({}, None, [wide, "auth.open=true"], {}), namesrv=True, broker=True)
+    check_access(load_settings({}, None, [wide, "authentication_enabled=true"], {}), namesrv=True, broker=True)
+
+
 def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigError) as refused:
         load_settings({}, None, ["auth.init_password=root-secret"], {})

@@ -63,7 +63,7 @@ def test_the_first_scrape_imports_nothing(tmp_path: Path) -> None:
     """A page must not wait for modules on a disk that hangs."""
     script = (
         "import sys\n"
-        "from pocketmq.broker.metrics.exposition import Family, page\n"
+        "from pocketmq.common.exposition import Family, page\n"
         "before = set(sys.modules)\n"
         "family = Family('x', 'help', 'gauge', ('l',)); family.add_value(('v',), 1.5)\n"
         "page([family])\n"

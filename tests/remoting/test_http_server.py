@@ -12,39 +12,47 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.metrics import metrics_server
-from pocketmq.broker.metrics.metrics_server import (
-    CONNECTIONS_MAX,
-    DEADLINE_NS,
-    REQUEST_BYTES_MAX,
-    Answer,
-    MetricsConfig,
-    MetricsServer,
-)
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.logs import CapturedLog
 from pocketmq.common.runner import ThreadRunner
+from pocketmq.remoting import http_server
 from pocketmq.remoting.errors import AddressInUse, BindFailed
+from pocketmq.remoting.http_server import (
+    CONNECTIONS_MAX,
+    DEADLINE_NS,
+    REQUEST_BYTES_MAX,
+    Answer,
+    HttpRequest,
+    HttpServer,
+    MetricsConfig,
+    Route,
+)
 
 
-def broken() -> Answer:
+def broken(request: HttpRequest) -> Answer:
     raise ValueError("no metrics today")
 
 
-PAGES = {
-    "/a": lambda: Answer(200, "text/plain", b"hello"),
-    "/large": lambda: Answer(200, "text/plain", bytes(5_000_000)),
-    "/broken": broken,
-    "/sick": lambda: Answer(503, "application/json", b"{}"),
-}
+def echo(request: HttpRequest) -> Answer:
+    text = f"{request.method} {request.path} {dict(request.parameters)} {request.headers.get('x-word')} {request.host}"
+    return Answer(200, "text/plain", text.encode(), (("X-More", "1"),))
+
+
+PAGES = [
+    Route("/a", lambda request: Answer(200, "text/plain", b"hello")),
+    Route("/large", lambda request: Answer(200, "text/plain", bytes(5_000_000))),
+    Route("/broken", broken),
+    Route("/sick", lambda request: Answer(503, "application/json", b"{}"), is_public=True),
+    Route("/tree/", echo),
+]
 
 
 class World:
     def __init__(self, tls_context: Callable[[], ssl.SSLContext | None] = lambda: None) -> None:
         self.clock = ManualClock()
         self.log = CapturedLog()
-        self.server = MetricsServer(PAGES, self.clock, self.log, tls_context)
+        self.server = HttpServer(PAGES, self.clock, self.log, tls_context)
         self.server.bind("127.0.0.1", 0)
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, bytes]:
@@ -61,7 +69,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    monkeypatch.setattr(metrics_server, "_SELECT_S", 0.01)
+    monkeypatch.setattr(http_server, "_SELECT_S", 0.01)
     world = World()
     yield world
     world.server.stop()
@@ -74,11 +82,11 @@ def test_pages_are_served_and_faults_are_answers(world: World) -> None:
     assert world.ask("/a?x=1") == (200, b"hello")
     assert world.ask("/a", "HEAD") == (200, b"")
     assert world.ask("/a", "POST")[0] == 405
-    assert world.ask("/none") == (404, b"there are: /a /broken /large /sick\n")
+    assert world.ask("/none") == (404, b"there are: /a /broken /large /sick /tree/\n")
     assert world.ask("/broken") == (500, b"ValueError('no metrics today')\n")
     assert world.ask("/sick") == (503, b"{}")
     assert world.ask("/large")[1] == bytes(5_000_000)
-    assert len(world.log.of("metrics_page_failed")) == 1
+    assert len(world.log.of("http_page_failed")) == 1
 
 
 @pytest.mark.parametrize(
@@ -96,6 +104,38 @@ def test_pages_are_served_and_faults_are_answers(world: World) -> None:
 def test_any_bytes_get_an_answer(world: World, request_bytes: bytes, status: bytes) -> None:
     """This holds for bytes that are not HTTP, too."""
     assert world.server.answer(request_bytes).split()[1] == status
+
+
+def test_a_page_sees_its_request(world: World) -> None:
+    """Path, query, headers and peer; a path with a slash at its end serves what lies below, and the longest wins."""
+    request = b"GET /tree/of%20life/1?a=1&b=%26&a=2 HTTP/1.1\r\nHost: x\r\nX-Word: yes: it is\r\nbad line\r\n\r\n"
+    head, _, body = world.server.answer(request, "10.0.0.7").partition(b"\r\n\r\n")
+    assert body == b"GET /tree/of life/1 {'a': '2', 'b': '&'} yes: it is 10.0.0.7"
+    assert b"\r\nX-More: 1\r\n" in head
+    assert world.server.answer(b"GET /tree HTTP/1.1\r\n\r\n").split()[1] == b"404"
+    assert world.server.answer(b"GET /a/b HTTP/1.1\r\n\r\n").split()[1] == b"404"
+    assert world.server.answer(b"GET /tree/" + b"/" * 5000 + b" HTTP/1.1\r\n\r\n").split()[1] == b"404"
+    many = b"&".join(b"p%d=1" % number for number in range(100))
+    assert b"/tree/ {} None" in world.server.answer(b"GET /tree/?" + many + b" HTTP/1.1\r\n\r\n")
+    world.server.add(Route("/tree/of life/", lambda request: Answer(200, "text/plain", b"deeper")))
+    assert world.server.answer(request).endswith(b"deeper")
+
+
+def test_only_public_pages_are_for_everybody() -> None:
+    """The access of the server decides about all others, before they run."""
+    asked: list[HttpRequest] = []
+
+    def access(request: HttpRequest) -> Answer | None:
+        asked.append(request)
+        return None if request.headers.get("authorization") else Answer(401, "text/plain", b"who are you?")
+
+    server = HttpServer(PAGES, ManualClock(), CapturedLog(), access=access)
+    assert server.answer(b"GET /sick HTTP/1.1\r\n\r\n").split()[1] == b"503"
+    assert not asked
+    assert server.answer(b"GET /broken HTTP/1.1\r\n\r\n", "10.0.0.7").split()[1] == b"401"
+    assert (asked[0].path, asked[0].host) == ("/broken", "10.0.0.7")
+    assert server.answer(b"GET /a HTTP/1.1\r\nAuthorization: x\r\n\r\n").endswith(b"hello")
+    assert server.answer(b"GET /none HTTP/1.1\r\n\r\n").split()[1] == b"404"
 
 
 def step_until(world: World, probe: Any) -> None:
@@ -175,17 +215,17 @@ def test_stop_ends_the_thread_at_once_and_frees_the_port(world: World) -> None:
         threading.Event().wait(0.001)
     world.server.stop()
     world.server.stop()
-    assert "MetricsServer" not in [thread.name for thread in threading.enumerate()]
+    assert "HttpServer" not in [thread.name for thread in threading.enumerate()]
     assert idle.recv(1) == b""
     idle.close()
-    again = MetricsServer(PAGES, world.clock, world.log)
+    again = HttpServer(PAGES, world.clock, world.log)
     again.bind("127.0.0.1", port)
     again.stop()
 
 
 def test_a_port_in_use_is_named(world: World) -> None:
     """With the remedy."""
-    other = MetricsServer(PAGES, world.clock, world.log)
+    other = HttpServer(PAGES, world.clock, world.log)
     with pytest.raises(AddressInUse, match=rf"{world.server.port} is in use.*metrics\.listen_port"):
         other.bind("127.0.0.1", world.server.port)
     with pytest.raises(BindFailed):
@@ -199,13 +239,13 @@ def test_impossible_settings_are_refused() -> None:
     assert MetricsConfig().listen_port == 0
 
 
-CERTIFICATES = Path(__file__).parents[2] / "remoting" / "security" / "certificates"
+CERTIFICATES = Path(__file__).parent / "security" / "certificates"
 
 
 @pytest.fixture
 def encrypted(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """A server with a certificate."""
-    monkeypatch.setattr(metrics_server, "_SELECT_S", 0.01)
+    monkeypatch.setattr(http_server, "_SELECT_S", 0.01)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(CERTIFICATES / "server.pem")
     world = World(lambda: context)

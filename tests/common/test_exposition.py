@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from pocketmq.broker.metrics.exposition import Family, page
+from pocketmq.common.exposition import Family, page
 
 VALUES = st.floats() | st.integers(-10, 10**18) | st.sampled_from([0.0, 1e6, 123456.0, 1234567.0, 1e21, 0.1])
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -1,8 +1,12 @@
-"""A small HTTP server for ``/metrics`` and ``/health``.
+"""A small HTTP server for ``/metrics``, ``/health`` and pages like them.
 
-    server = MetricsServer({"/health": page}, clock, log);  server.bind("127.0.0.1", 5557);  server.start(runner)
+    server = HttpServer([Route("/health", page, is_public=True)], clock, log, access=access)
+    server.bind("127.0.0.1", 5557);  server.start(runner)
 
-Lives here: ``MetricsConfig``, ``MetricsServer``: one thread, few connections, each with a deadline, no state.
+A new page is one more ``Route``, given at the start or to ``add``. Its function gets the request and returns the
+``Answer``; it runs in the server's thread, so it must not wait.
+
+Lives here: ``MetricsConfig``, ``HttpServer``: one thread, few connections, each with a deadline, no state.
 """
 
 import contextlib
@@ -10,9 +14,10 @@ import errno
 import selectors
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
@@ -31,29 +36,51 @@ DEADLINE_NS: Final = 10_000_000_000
 _SELECT_S: Final = 0.5
 _NO_DESCRIPTOR_WAIT_MS: Final = 100.0
 _READ_BYTES: Final = 4096
+HEADERS_MAX: Final = 64
+"""Headers that a page sees; the rest is not read."""
+PARAMETERS_MAX: Final = 32
+PATH_CHARACTERS_MAX: Final = 1024
 _REASONS: Final = {
     200: "OK",
+    302: "Found",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
 TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
 
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where ``/metrics`` and ``/health`` are served."""
+    """Where ``/metrics``, ``/health``, ``/ready``, ``/live`` and ``/connz`` are served."""
 
     bind_address: str = "127.0.0.1"
     """Address to listen on."""
     listen_port: int = 0
-    """Port of ``/metrics`` and ``/health``; 0: not served."""
+    """The HTTP port; 0: nothing is served. A name server alone serves it only if it is set."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"metrics.listen_port={self.listen_port} is no port")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """What a client asks for. ``headers``: names in lower case, the last one of a name. ``host``: the peer's address
+    without its port."""
+
+    method: str
+    path: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Of the query string; the last one of a name."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +90,25 @@ class Answer:
     status: int
     content_type: str
     body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
 
 
-Page = Callable[[], Answer]
+Page = Callable[[HttpRequest], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One page. ``path``: its path; with ``/`` at its end all paths below it too. ``is_public``: strangers may read it:
+    it says whether the server works, and names no topic, group or client."""
+
+    path: str
+    page: Page
+    is_public: bool = False
+
+
+def everyone(request: HttpRequest) -> Answer | None:
+    """Refuse nobody."""
+    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -74,11 +117,12 @@ class _Peer:
 
     sock: socket.socket
     deadline_ns: int
+    host: str = ""
     received: bytearray = field(default_factory=bytearray)
     sending: memoryview | None = None
 
 
-class MetricsServer:
+class HttpServer:
     """Answers GET and HEAD of its pages, one request a connection (``Connection: close``).
 
     After ``bind`` ``port`` is known and connections are accepted by the system; ``start`` serves them; ``stop`` ends
@@ -89,14 +133,19 @@ class MetricsServer:
 
     def __init__(
         self,
-        pages: Mapping[str, Page],
+        routes: Iterable[Route],
         clock: Clock,
         log: EventLog,
         tls_context: Callable[[], ssl.SSLContext | None] = lambda: None,
+        access: Callable[[HttpRequest], Answer | None] = everyone,
     ) -> None:
-        """``tls_context`` returns the context for the next connection; None: it is plain."""
+        """``tls_context`` returns the context for the next connection; None: it is plain. ``access`` returns the
+        refusal of a request for a page that is not public; None: it may be served."""
         self._tls_context = tls_context
-        self._pages = dict(pages)
+        self._access = access
+        self._routes: dict[str, Route] = {}
+        for route in routes:
+            self.add(route)
         self._clock = clock
         self._log = log
         self._selector: selectors.BaseSelector | None = None
@@ -106,6 +155,10 @@ class MetricsServer:
         self._peers: set[_Peer] = set()
         self._stopping = False
         self.port = 0
+
+    def add(self, route: Route) -> None:
+        """Serve one more page, or another one at its path. Any thread, also while the server runs."""
+        self._routes[route.path] = route
 
     def bind(self, host: str, port: int) -> None:
         """Listen; port 0 takes a free port. Raise ``AddressInUse`` or ``BindFailed``."""
@@ -142,7 +195,7 @@ class MetricsServer:
     def start(self, runner: Runner) -> None:
         """Serve."""
         assert self._listener is not None
-        self._worker = runner.start("MetricsServer", self.step)
+        self._worker = runner.start("HttpServer", self.step)
 
     def stop(self) -> None:
         """Stop the thread and close everything."""
@@ -187,7 +240,7 @@ class MetricsServer:
         assert self._listener is not None
         assert self._selector is not None
         try:
-            sock, _ = self._listener.accept()
+            sock, address = self._listener.accept()
         except OSError as error:  # else the peer is gone already
             return error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
         if len(self._peers) >= CONNECTIONS_MAX:
@@ -200,7 +253,7 @@ class MetricsServer:
             except OSError:  # it is gone already
                 sock.close()
                 return True
-        peer = _Peer(sock, self._clock.monotonic_ns() + DEADLINE_NS)
+        peer = _Peer(sock, self._clock.monotonic_ns() + DEADLINE_NS, str(address[0]))
         self._peers.add(peer)
         self._selector.register(sock, selectors.EVENT_READ, peer)
         return True
@@ -231,11 +284,11 @@ class MetricsServer:
         peer.received += data
         whole = b"\r\n\r\n" in peer.received or b"\n\n" in peer.received
         if whole or len(peer.received) > REQUEST_BYTES_MAX:
-            peer.sending = memoryview(self.answer(bytes(peer.received)))
+            peer.sending = memoryview(self.answer(bytes(peer.received), peer.host))
             self._selector.modify(peer.sock, selectors.EVENT_WRITE, peer)
 
-    def answer(self, request: bytes) -> bytes:
-        """Return the whole response to a request."""
+    def answer(self, request: bytes, host: str = "") -> bytes:
+        """Return the whole response to a request of a peer at ``host``."""
         words = request.split(b"\n", 1)[0].split()
         method = words[0] if words else b""
         if len(request) > REQUEST_BYTES_MAX:
@@ -243,27 +296,43 @@ class MetricsServer:
         elif len(words) != 3 or not words[2].startswith(b"HTTP/1."):
             answer = Answer(400, TEXT, b"not an HTTP request\n")
         elif method not in (b"GET", b"HEAD"):
-            answer = Answer(405, TEXT, b"GET only\n")
+            answer = Answer(405, TEXT, b"GET only\n", (("Allow", "GET, HEAD"),))
         else:
-            answer = self._page(words[1].split(b"?", 1)[0].decode("latin-1"))
+            answer = self._page(_parsed(words, request, host))
+        more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
         head = (
             f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n"
             f"Content-Type: {answer.content_type}\r\n"
             f"Content-Length: {len(answer.body)}\r\n"
             "Cache-Control: no-store\r\n"
+            "X-Content-Type-Options: nosniff\r\n"
+            f"{more}"
             "Connection: close\r\n\r\n"
         )
         return head.encode() + (b"" if method == b"HEAD" else answer.body)
 
-    def _page(self, path: str) -> Answer:
-        page = self._pages.get(path)
-        if page is None:
-            return Answer(404, TEXT, f"there are: {' '.join(sorted(self._pages))}\n".encode())
+    def _page(self, request: HttpRequest) -> Answer:
+        route = self._route(request.path)
+        if route is None:
+            return Answer(404, TEXT, f"there are: {' '.join(sorted(self._routes))}\n".encode())
         try:
-            return page()
+            refusal = None if route.is_public else self._access(request)
+            return route.page(request) if refusal is None else refusal
         except Exception as error:  # a fault in one page must not end the thread that serves the others
-            self._log.error("metrics_page_failed", path=path, error=repr(error), exc_info=error)
+            self._log.error("http_page_failed", path=route.path, error=repr(error), exc_info=error)
             return Answer(500, TEXT, f"{error!r}\n".encode())
+
+    def _route(self, path: str) -> Route | None:
+        """Return the route of a path: its own, else that of the longest path with ``/`` at its end that begins it."""
+        routes = self._routes
+        end = len(path)
+        if not 0 < end <= PATH_CHARACTERS_MAX:
+            return None
+        while path[:end] not in routes:
+            end = path.rfind("/", 0, end - 1) + 1
+            if not end:
+                return None
+        return routes[path[:end]]
 
     def _finish(self, peer: _Peer) -> None:
         """End the answer; the peer closes."""
@@ -280,3 +349,17 @@ class MetricsServer:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(peer.sock)
         peer.sock.close()
+
+
+def _parsed(words: list[bytes], request: bytes, host: str) -> HttpRequest:
+    """Return a request; whatever cannot be read in its headers or its query is left out."""
+    path, _, query = words[1].decode("latin-1").partition("?")
+    headers: dict[str, str] = {}
+    for line in request.split(b"\n")[1 : HEADERS_MAX + 1]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
+    parameters: dict[str, str] = {}
+    with contextlib.suppress(ValueError):  # too many of them
+        parameters = dict(parse_qsl(query, max_num_fields=PARAMETERS_MAX))
+    return HttpRequest(words[0].decode(), unquote(path), parameters, headers, host)
