@@ -75,14 +75,14 @@ class AuthAdmin:
             user_type=_user_type(info.user_type or UserType.NORMAL.value),
             user_status=_user_status(info.user_status or UserStatus.ENABLE.value),
         )
-        self._check_super(request, user)
+        self.check_super(request, user)
 
         def change(contents: AuthContents) -> AuthContents:
             if name in contents.users:
                 raise AuthIllegal("The user is existed")
             return contents.with_user(user)
 
-        return self._change(request, remote, change, "create user", name)
+        return self.change(request, remote, change, "create user", name)
 
     def _update_user(self, request: Request, remote: str) -> bytes:
         info = decode_body(request.body, UserInfo)
@@ -96,20 +96,20 @@ class AuthAdmin:
                 user_type=_user_type(info.user_type) if info.user_type else before.user_type,
                 user_status=_user_status(info.user_status) if info.user_status else before.user_status,
             )
-            self._check_super(request, before)
-            self._check_super(request, after)
+            self.check_super(request, before)
+            self.check_super(request, after)
             return contents.with_user(after)
 
-        return self._change(request, remote, change, "update user", name)
+        return self.change(request, remote, change, "update user", name)
 
     def _delete_user(self, request: Request, remote: str) -> bytes:
         name = self._name(request)
 
         def change(contents: AuthContents) -> AuthContents:
-            self._check_super(request, contents.user(name))
+            self.check_super(request, contents.user(name))
             return contents.without_user(name)
 
-        return self._change(request, remote, change, "delete user", name)
+        return self.change(request, remote, change, "delete user", name)
 
     def _get_user(self, request: Request, remote: str) -> bytes:
         return encode_body(_user_info(self._auth.table.contents.user(self._name(request))))
@@ -129,7 +129,8 @@ class AuthAdmin:
         return name
 
     @staticmethod
-    def _check_super(request: Request, user: User) -> None:
+    def check_super(request: Request, user: User) -> None:
+        """Raise ``NotSuper`` if ``user`` is a super user, and who asks is not."""
         session: Session | None = request.session
         if user.is_super and (session is None or not session.user.is_super):
             raise NotSuper("The super user can only be create by super user")
@@ -154,7 +155,7 @@ class AuthAdmin:
                         )
             return contents.with_policies(name, _merged(contents.policies_of(name), given))
 
-        return self._change(request, remote, change, "create acl", name)
+        return self.change(request, remote, change, "create acl", name)
 
     def _update_acl(self, request: Request, remote: str) -> bytes:
         """Replace the entries for the resources that are given; keep the others (RocketMQ Acl.updatePolicy)."""
@@ -163,7 +164,7 @@ class AuthAdmin:
         def change(contents: AuthContents) -> AuthContents:
             return contents.with_policies(name, _merged(contents.policies_of(name), given))
 
-        return self._change(request, remote, change, "update acl", name)
+        return self.change(request, remote, change, "update acl", name)
 
     def _delete_acl(self, request: Request, remote: str) -> bytes:
         header: Any = request.header
@@ -179,7 +180,7 @@ class AuthAdmin:
             kept = tuple(policy for policy in contents.policies_of(name) if kind not in (None, policy.policy_type))
             return contents.with_policies(name, kept)
 
-        return self._change(request, remote, change, "delete acl", name)
+        return self.change(request, remote, change, "delete acl", name)
 
     def _get_acl(self, request: Request, remote: str) -> bytes:
         header: Any = request.header
@@ -275,9 +276,11 @@ class AuthAdmin:
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 
-    def _change(
+    def change(
         self, request: Request, remote: str, change: Callable[[AuthContents], AuthContents], what: str, name: str
     ) -> bytes:
+        """Let what ``change`` makes of the contents hold, once it is durable; log who did it. Raise ``AuthIllegal`` or
+        ``AuthNotWritten``."""
         if self._auth.guard is None:
             raise AuthIllegal(
                 "nothing changed",

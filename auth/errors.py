@@ -31,6 +31,24 @@ class NotSuper(AuthIllegal):
     code = 1  # RocketMQ answers SYSTEM_ERROR
 
 
+class PlainAccountRefused(AuthIllegal):
+    """An account of RocketMQ 4.9 that cannot be a user here (4.9.8's UPDATE_AND_CREATE_ACL_CONFIG_FAILED)."""
+
+    code = 209
+
+
+class PlainAccountNotDeleted(AuthIllegal):
+    """An account of RocketMQ 4.9 that is still there, or never was (4.9.8's DELETE_ACL_CONFIG_FAILED)."""
+
+    code = 210
+
+
+class WhiteAddressesRefused(AuthIllegal):
+    """Addresses from which nobody would have to authenticate (4.9.8's UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED)."""
+
+    code = 211
+
+
 class AuthFileUnreadable(PocketMQError):
     """The file of users and policies is there and cannot be used: the server does not start."""
 

@@ -7,19 +7,20 @@ entries, the defaults default entries for ``Topic:*`` and ``Group:*``; DENY deni
 an account becomes an entry that allows everything from there (RocketMQ drops it; the signature is still needed), and
 whatever cannot mean the same here is refused with its line, so that no account gets more than it had.
 
-Lives here: ``PlainAcl``, ``PlainAccount``, ``read_plain_acl``, ``networks_of``. Needs PyYAML
-(``pip install 'pocketmq[acl-import]'``).
+Lives here: ``PlainAcl``, ``PlainAccount``, ``read_plain_acl``, ``networks_of``, the entries for 4.9's permissions. The
+file needs PyYAML (``pip install 'pocketmq[acl-import]'``).
 """
 
 import importlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_address, summarize_address_range
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from pocketmq.auth.errors import AuthIllegal
-from pocketmq.auth.policies import SOURCES_MAX, Entry, Policy, PolicyType, entry_of
+from pocketmq.auth.policies import SOURCES_MAX, Entry, Match, Policy, PolicyType, entry_of
 from pocketmq.auth.users import User, UserType, check_user
 from pocketmq.common.errors import ConfigError
 
@@ -114,21 +115,16 @@ def _account(value: _Value, notes: list[str]) -> PlainAccount:
     custom: dict[str, Entry] = {}
     for kind, key in (("Topic", "topicPerms"), ("Group", "groupPerms")):
         for each in _list(fields.get(key, missing)):
-            name, separator, permission = _text(each).partition("=")
-            if not separator or not name.strip() or "*" in name:
-                raise _illegal(
-                    each, f"{_text(each)[:80]!r} is no permission", f"like {kind.lower()}=PUB|SUB, without *"
-                )
-            entry = _entry(each, f"{kind}:{name.strip()}", permission)
+            entry = _with_line(each, partial(named_permission, kind, _text(each)))
             custom[entry.resource] = entry  # the last one counts, as in RocketMQ
     addresses = fields.get("whiteRemoteAddress", missing)
     networks = _with_line(addresses, lambda: networks_of(_text(addresses)))
     if networks is not None and not is_super:
-        custom["*"] = entry_of("*", ["All"], "Allow", map(str, networks))
+        custom["*"] = white_entry(networks)
         where = _text(addresses) if networks else "everywhere"
         notes.append(f"line {addresses.line}: {user.username} may do everything from {where}, as in RocketMQ")
     default = tuple(
-        _entry(fields[key], resource, _text(fields[key]))
+        _with_line(fields[key], partial(permission, resource, _text(fields[key])))
         for resource, key in (("Topic:*", "defaultTopicPerm"), ("Group:*", "defaultGroupPerm"))
         if key in fields and _text(fields[key])
     )
@@ -138,12 +134,42 @@ def _account(value: _Value, notes: list[str]) -> PlainAccount:
     return PlainAccount(user, tuple(policy for policy in policies if policy.entries))
 
 
-def _entry(value: _Value, resource: str, permission: str) -> Entry:
-    meaning = _ACTIONS.get(permission.strip())
+# ---- permissions ---------------------------------------------------------------------------------------------------
+
+
+def permission(resource: str, text: str) -> Entry:
+    """Return the entry for a permission of 4.9, such as ``PUB|SUB`` or ``DENY``. Raise ``AuthIllegal``."""
+    meaning = _ACTIONS.get(text.strip())
     if meaning is None:
-        raise _illegal(value, f"{permission[:80]!r} is no permission", f"one of {', '.join(_ACTIONS)}")
+        raise AuthIllegal("policy refused", why=f"{text[:80]!r} is no permission", hint=f"one of {', '.join(_ACTIONS)}")
     actions, decision = meaning
-    return _with_line(value, lambda: entry_of(resource, actions, decision))
+    return entry_of(resource, actions, decision)
+
+
+def named_permission(kind: str, text: str) -> Entry:
+    """Return the entry for ``name=PUB|SUB``; ``kind``: Topic or Group. Raise ``AuthIllegal``."""
+    name, separator, allowed = text.partition("=")
+    if not separator or not name.strip() or "*" in name:
+        hint = f"like {kind.lower()}=PUB|SUB, without *"
+        raise AuthIllegal("policy refused", why=f"{text[:80]!r} is no permission", hint=hint)
+    return permission(f"{kind}:{name.strip()}", allowed)
+
+
+def is_plain(entry: Entry) -> bool:
+    """Return whether 4.9 could say this: a permission of a topic or a group or all of them, or a white list."""
+    if entry.kind is None:
+        return entry == white_entry(entry.sources)
+    if entry.match is Match.PREFIX or entry.sources:
+        return False
+    return any(
+        entry.action_names == list(actions) and entry.decision.value == decision
+        for actions, decision in _ACTIONS.values()
+    )
+
+
+def white_entry(networks: tuple[Network, ...]) -> Entry:
+    """Return the entry for the white list of an account."""
+    return entry_of("*", ["All"], "Allow", map(str, networks))
 
 
 # ---- addresses -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 Lives here: ``ServerAuth``.
 """
 
+import contextlib
 import threading
 from typing import Final
 
@@ -22,6 +23,7 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.protocol.body import DataVersion
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.security.credentials import Credentials
 
@@ -95,6 +97,14 @@ class ServerAuth:
                 consequence="nobody can administrate this server" if contents.users else "every request is refused",
                 hint="set auth.init_username and auth.init_password before the first start",
             )
+
+    def version(self) -> DataVersion:
+        """Return when users and policies last changed, as far as a file knows; any thread but the loop's. Blocks."""
+        changed_ms = 0
+        if self.file is not None:
+            with contextlib.suppress(FileNotFoundError):  # no user was ever made
+                changed_ms = self.file.path.stat().st_mtime_ns // 1_000_000
+        return DataVersion(changed_ms, self.table.generation)
 
     def mirror(self, data: bytes) -> None:
         """Take over a master's users and policies (AUTH_CONTENTS); they hold at once. Blocks.

@@ -59,6 +59,7 @@ from pocketmq.broker.stats.topic_put_stats import TopicPutStats
 from pocketmq.broker.topic.registered_topics import RegisteredTopics
 from pocketmq.broker.transaction.transaction_service import TransactionService
 from pocketmq.common.plain_check import PlainRules
+from pocketmq.common.record import host_text
 from pocketmq.remoting.protocol import codes_of
 from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.remoting.server import Connection, RemotingServer
@@ -246,7 +247,13 @@ def build(
         **assignments.handlers(),
         **transactions.admin.handlers(),
         **HaAdmin(node, environment).handlers(),
-        **auth_handlers(environment.auth, environment.logger("auth"), is_slave=replication.role.is_slave),
+        **auth_handlers(
+            environment.auth,
+            environment.logger("auth"),
+            config,
+            host_text(environment.store_host),
+            is_slave=replication.role.is_slave,
+        ),
     }
     processors = Processors(
         send=sends,

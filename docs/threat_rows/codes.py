@@ -26,16 +26,20 @@ CODES: Final = [
         "::test_a_proof_is_good_for_one_secret_one_user_and_one_pair_of_nonces",
     ),
     Row(
-        "AUTH_CREATE_USER AUTH_UPDATE_USER AUTH_DELETE_USER AUTH_CREATE_ACL AUTH_UPDATE_ACL AUTH_DELETE_ACL",
+        "AUTH_CREATE_USER AUTH_UPDATE_USER AUTH_DELETE_USER AUTH_CREATE_ACL AUTH_UPDATE_ACL AUTH_DELETE_ACL"
+        " UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG UPDATE_GLOBAL_WHITE_ADDRS_CONFIG",
         "make oneself a super user, lock everybody out",
         "Update on the cluster; super users are made and changed by super users, the last one stays; refused where"
         " nobody has to authenticate",
         "tests/auth/test_auth_admin.py::test_only_a_super_user_makes_changes_or_deletes_super_users"
         " tests/auth/test_auth_admin.py::test_the_last_super_user_stays"
+        " tests/auth/test_plain_admin.py::test_an_admin_is_a_super_user_and_only_super_users_make_or_take_one"
+        " tests/auth/test_plain_admin.py::test_no_address_is_let_in_without_a_user"
         " tests/auth/test_auth_admin.py::test_a_server_that_knows_no_users_makes_none",
     ),
     Row(
-        "AUTH_GET_USER AUTH_LIST_USER AUTH_GET_ACL AUTH_LIST_ACL AUTH_LOG AUTH_TEST AUTH_CONTENTS WHOAMI",
+        "AUTH_GET_USER AUTH_LIST_USER AUTH_GET_ACL AUTH_LIST_ACL AUTH_LOG AUTH_TEST AUTH_CONTENTS WHOAMI"
+        " GET_BROKER_CLUSTER_ACL_INFO",
         "read passwords, learn who may do what",
         "Get on the cluster; no answer has a password but that for slaves, which wants a super user",
         "tests/auth/test_auth_admin.py::test_no_answer_and_no_event_shows_a_password"
@@ -323,8 +327,7 @@ CODES: Final = [
         "RECALL_MESSAGE GET_ALL_MESSAGE_REQUEST_MODE QUERY_BROKER_OFFSET"
         " QUERY_CORRECTION_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST WHO_CONSUME_THE_MESSAGE SUSPEND_CONSUMER"
         " RESUME_CONSUMER RESET_CONSUMER_OFFSET_IN_CONSUMER RESET_CONSUMER_OFFSET_IN_BROKER ADJUST_CONSUMER_THREAD_POOL"
-        " UPDATE_BROKER_CONFIG TRIGGER_DELETE_FILES UPDATE_AND_CREATE_ACL_CONFIG DELETE_ACL_CONFIG"
-        " GET_BROKER_CLUSTER_ACL_INFO UPDATE_GLOBAL_WHITE_ADDRS_CONFIG GET_TIMER_CHECK_POINT GET_TIMER_METRICS"
+        " UPDATE_BROKER_CONFIG TRIGGER_DELETE_FILES GET_TIMER_CHECK_POINT GET_TIMER_METRICS"
         " REGISTER_FILTER_SERVER REGISTER_MESSAGE_FILTER_CLASS REGISTER_TOPIC_IN_NAMESRV UPDATE_NAMESRV_CONFIG",
         "reach what RocketMQ does with them",
         "refused in RocketMQ's words before their fields are read; no setting changes over the network",

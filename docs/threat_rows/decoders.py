@@ -365,6 +365,7 @@ DECODERS: Final = [
 ]
 
 QUIET_DECODERS: Final = [
+    Quiet("broker/admin/auth_handlers.py", "a version that it has encoded itself"),
     Quiet("client/arrow/packed.py; client/arrow/row_records.py", "columns that the application gave"),
     Quiet("client/connection/rebalance.py", "numbers of a hash that it has computed itself"),
     Quiet(

@@ -1,8 +1,11 @@
-"""Users and policies: RocketMQ 5's requests, and PocketMQ's to look into access control.
+"""Users and policies: RocketMQ 5's requests, those of RocketMQ 4.9, and PocketMQ's to look into access control.
 
-Bodies: RocketMQ 5.3.3 ``UserInfo``, ``AclInfo``, ``PolicyInfo``, ``PolicyEntryInfo``.
+Bodies: RocketMQ 5.3.3 ``UserInfo``, ``AclInfo``, ``PolicyInfo``, ``PolicyEntryInfo``. Headers of 50 to 53: RocketMQ
+4.9.8 ``CreateAccessConfigRequestHeader``, ``DeleteAccessConfigRequestHeader``, ``GetBrokerAclConfigResponseHeader``,
+``UpdateGlobalWhiteAddrsConfigRequestHeader``.
 
-Access: RocketMQ 5.3.3's annotations for 3001 to 3010. Our decision: AUTH_LOG and AUTH_TEST show who may do what, and
+Access: RocketMQ 5.3.3's annotations for 3001 to 3010. In 4.9 every account may send 50 to 53, and so give itself any
+right; here they need what 3001 to 3010 need. Our decision: AUTH_LOG and AUTH_TEST show who may do what, and
 need what reading an ACL needs; WHOAMI is for every user; AUTH_CONTENTS holds passwords, and its handler also wants a
 super user.
 """
@@ -88,6 +91,47 @@ class AclInfo(Body):
     policies: list[PolicyInfo] | None = []
 
 
+class PlainAccountRequestHeader(Header, frozen=True):
+    """UPDATE_AND_CREATE_ACL_CONFIG: an account of 4.9. A field that is missing stays as it is."""
+
+    access_key: str
+    secret_key: str = ""
+    white_remote_address: str | None = None
+    admin: bool = False
+    default_topic_perm: str = ""
+    default_group_perm: str = ""
+    topic_perms: str | None = None
+    """``topic=PUB|SUB``, with commas between them; they replace all of the account."""
+    group_perms: str | None = None
+
+    def __repr__(self) -> str:
+        return f"PlainAccountRequestHeader({self.access_key!r})"
+
+
+class DeletePlainAccountRequestHeader(Header, frozen=True):
+    """DELETE_ACL_CONFIG."""
+
+    access_key: str
+
+
+class PlainVersionResponseHeader(Header, frozen=True):
+    """GET_BROKER_CLUSTER_ACL_INFO: when users and policies last changed."""
+
+    version: str = ""
+    """A ``DataVersion`` as JSON."""
+    all_acl_file_version: str = ""
+    """File → its ``DataVersion``, as JSON."""
+    broker_name: str = ""
+    broker_addr: str = ""
+    cluster_name: str = ""
+
+
+class WhiteAddressesRequestHeader(Header, frozen=True):
+    """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: addresses from which 4.9 lets anybody do everything, with commas."""
+
+    global_white_addrs: str = ""
+
+
 class WhoAmIBody(Body):
     """WHOAMI: the user that the server takes the sender for."""
 
@@ -150,6 +194,10 @@ class AuthLogBody(Body):
 
 _R = RequestCode
 SPECS: Final = (
+    Spec(_R.UPDATE_AND_CREATE_ACL_CONFIG, Pool.ADMIN, UPDATE_CLUSTER, PlainAccountRequestHeader),
+    Spec(_R.DELETE_ACL_CONFIG, Pool.ADMIN, UPDATE_CLUSTER, DeletePlainAccountRequestHeader),
+    Spec(_R.GET_BROKER_CLUSTER_ACL_INFO, Pool.ADMIN, GET_CLUSTER, response=PlainVersionResponseHeader),
+    Spec(_R.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, Pool.ADMIN, UPDATE_CLUSTER, WhiteAddressesRequestHeader),
     Spec(_R.AUTH_CREATE_USER, Pool.ADMIN, UPDATE_CLUSTER, UserRequestHeader, body=UserInfo, also_namesrv=True),
     Spec(_R.AUTH_UPDATE_USER, Pool.ADMIN, UPDATE_CLUSTER, UserRequestHeader, body=UserInfo, also_namesrv=True),
     Spec(_R.AUTH_DELETE_USER, Pool.ADMIN, UPDATE_CLUSTER, UserRequestHeader, also_namesrv=True),

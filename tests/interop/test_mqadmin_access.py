@@ -66,3 +66,44 @@ def test_users_and_policies_by_the_tools_of_5_3(server: PocketMQServer, tmp_path
         admin.ok("deleteAcl", *at, "-s", "User:app", "-r", "Topic:Orders")
         admin.ok("deleteUser", *at, "-u", "app")
         assert "app" not in {word for line in admin.ok("listUser", *at).lines for word in line.split()}
+
+
+def test_accounts_by_the_tools_of_4_9(server: PocketMQServer, tmp_path: Path) -> None:
+    """They change plain_acl.yml at a broker of 4.9, and users and policies here."""
+    at = ("-b", server.broker)
+    with (
+        tools("client-4.9", tmp_path / "root", server.namesrv, "rootuser", "root-secret-1") as admin,
+        tools("client-5.3", tmp_path / "root5", server.namesrv, "rootuser", "root-secret-1") as seen,
+    ):
+        update = ("updateAclConfig", *at, "-a", "app-user", "-s", "app-secret-1", "-i", "DENY", "-u", "SUB")
+        made = admin.ok(*update, "-t", "Orders=PUB|SUB,Audit=PUB", "-g", "Billing=SUB", "-w", "10.0.0.*")
+        assert "success" in made.out
+        assert "Normal" in seen.ok("getUser", *at, "-u", "app-user").out
+        shown = seen.ok("getAcl", *at, "-s", "User:app-user").out
+        for resource in ("Topic:Orders", "Topic:Audit", "Group:Billing", "Topic:*", "Group:*", "10.0.0.0/24"):
+            assert resource in shown, shown
+        version = admin.ok("clusterAclConfigVersion", *at).lines[0].split()
+        assert "success" in admin.ok(*update, "-t", "Orders=PUB", "-m", "false").out
+        assert "Topic:Audit" not in seen.ok("getAcl", *at, "-s", "User:app-user").out
+        [later] = admin.ok("clusterAclConfigVersion", "-c", "DefaultCluster").rows
+        assert version[:3] == ["DefaultCluster", "broker-a", server.broker]
+        assert version[3].endswith("auth.json")
+        assert int(version[4]) < int(later["AclConfigVersionNum"])
+        for refused, why in (
+            ((*update, "-t", "Orders=READ"), "CODE: 209"),
+            (("updateAclConfig", *at, "-a", "other-user", "-s", "short"), "CODE: 209"),
+            (("updateGlobalWhiteAddr", *at, "-g", "10.0.0.1"), "no address is let in without a user here"),
+            (("deleteAclConfig", *at, "-a", "nobody"), "CODE: 210"),
+            (("deleteAclConfig", *at, "-a", "rootuser"), "is the last super user"),
+        ):
+            output = admin.run(*refused)
+            assert why in output.err + output.out, output
+        admin.ok("deleteAclConfig", *at, "-a", "app-user")
+        assert "app-user" not in seen.ok("listUser", *at).out
+    with tools("client-4.9", tmp_path / "wrong", server.namesrv, "rootuser", "wrong-secret") as admin:
+        for command in (
+            ("updateAclConfig", *at, "-a", "app-user", "-s", "app-secret-1"),
+            ("deleteAclConfig", *at, "-a", "a"),
+        ):
+            output = admin.run(*command)
+            assert "check signature failed." in output.err + output.out, output
