@@ -290,6 +290,7 @@ class AuthAdmin:
         session: Session | None = request.session
         with self._auth.change_lock:
             contents = change(self._auth.table.contents)
+            user = self._auth.table.contents.users.get(name)
             before = any(user.is_super and user.is_enabled for user in self._auth.table.contents.users.values())
             if before and not any(user.is_super and user.is_enabled for user in contents.users.values()):
                 raise AuthIllegal(
@@ -306,6 +307,9 @@ class AuthAdmin:
             remote=remote,
             is_kept=self._auth.file is not None,
         )
+        after = contents.users.get(name)
+        if after is not None and after != user:
+            self._auth.warn_of_weak_secrets([after])
         return b""
 
 

@@ -53,6 +53,13 @@ class AuthFile:
                 hint="repair it, or move it away: then only the users of the settings are known",
             ) from error
 
+    def others_mode(self) -> int:
+        """Return what the permissions of the file allow to others; 0: nothing, or there is no file. Blocks."""
+        try:
+            return stat.S_IMODE(self.path.stat().st_mode) & 0o077
+        except OSError:
+            return 0
+
     def save(self, contents: AuthContents) -> None:
         """Return when ``contents`` are durable. Raise ``AuthNotWritten``."""
         fresh = self.path.with_name(self.path.name + ".tmp")

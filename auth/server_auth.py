@@ -9,6 +9,8 @@ Lives here: ``ServerAuth``.
 
 import contextlib
 import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from pocketmq.auth.auth_file import AuthFile
@@ -18,6 +20,7 @@ from pocketmq.auth.denials import Denials
 from pocketmq.auth.guard import AuthGuard
 from pocketmq.auth.http_access import HttpAccess
 from pocketmq.auth.users import User, UserType
+from pocketmq.auth.weak_secrets import weak_users
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import EventLog
@@ -54,6 +57,9 @@ class ServerAuth:
         self.file = AuthFile(path) if path and config.authentication_enabled else None
         self._log = log
         self._refused = refused
+        self.file_mode = 0
+        """Permissions of others on the file, when it was last looked at."""
+        self._weak: tuple[int, Mapping[str, int]] = (0, {})
         self.guard = (
             AuthGuard(config, self.table, cluster=cluster, clock=clock, denials=self.denials, note=self._note)
             if config.authentication_enabled
@@ -91,12 +97,46 @@ class ServerAuth:
                 self.file.save(contents)
             self._log.info("first_user_made", user=first.username, path=str(self.file.path if self.file else ""))
         self.table.replace(contents)
+        self.warn_of_weak_secrets(self._all_users())
         if not any(user.is_super and user.is_enabled for user in contents.users.values()):
             self._log.warning(
                 "no_super_user",
                 consequence="nobody can administrate this server" if contents.users else "every request is refused",
                 hint="set auth.init_username and auth.init_password before the first start",
             )
+
+    def look(self) -> None:
+        """See whether others may read the file meanwhile, and say so once. Blocks; one thread at a time."""
+        mode = 0 if self.file is None else self.file.others_mode()
+        if mode and not self.file_mode and self.file is not None:
+            self._log.warning(
+                "auth_file_readable_by_others",
+                file=str(self.file.path),
+                mode=f"{mode:04o}",
+                consequence="it holds passwords, and the next start refuses it",
+                hint=f"chmod 600 {self.file.path}",
+            )
+        self.file_mode = mode
+
+    def weak_secrets(self) -> Mapping[str, int]:
+        """Return why → how many users have a secret that is easily guessed. Any thread."""
+        generation, found = self._weak
+        if generation != self.table.generation:
+            generation = self.table.generation
+            found = Counter(why for _, why in weak_users(self._all_users()))
+            self._weak = generation, found
+        return found
+
+    def _all_users(self) -> Iterator[User]:
+        inner = self.config.inner
+        yield from self.table.contents.users.values()
+        if inner is not None:
+            yield User(username=inner.access_key, password=inner.secret_key)
+
+    def warn_of_weak_secrets(self, users: Iterable[User]) -> None:
+        """Log which of these users have a secret that is easily guessed."""
+        for user, why in weak_users(users):
+            self._log.warning("weak_secret", user=user, why=why, hint="pocketmq user update NAME --generate")
 
     def version(self) -> DataVersion:
         """Return when users and policies last changed, as far as a file knows; any thread but the loop's. Blocks."""

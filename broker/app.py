@@ -37,6 +37,7 @@ from pocketmq.broker.ha.off_loop import run_off_loop
 from pocketmq.broker.ha.replication import Replication, load_role
 from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.metrics.observation import Observation
+from pocketmq.broker.metrics.security_metrics import security_telemetry
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.request.request_table import RequestTable
@@ -468,6 +469,15 @@ class BrokerApp:
             tls_context=lambda: self.tls.http,
             denials=self.auth.denials.counts,
             access=self.auth.http.refusal,
+            security=lambda: security_telemetry(
+                self.auth,
+                self.tls,
+                (
+                    ("broker.bind_address", self.config.bind_address),
+                    *(("broker.listeners", host) for host, _ in self.config.more_listeners()),
+                    *((("metrics.bind_address", self._metrics_config.bind_address),) if self.metrics_address else ()),
+                ),
+            ),
         )
         observation.health.not_registered = self._not_registered_yet
         return observation

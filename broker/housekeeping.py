@@ -39,6 +39,8 @@ class Housekeeping:
     mailbox: LoopMailbox
     clock: Clock
     log: EventLog
+    look: Callable[[], None] | None = None
+    """Another look at files, as often as at free space."""
     _worker: Worker | None = None
     _persist_due_ns: int = 0
     _scan_due_ns: int = 0
@@ -79,6 +81,8 @@ class Housekeeping:
         if now_ns >= self._disk_due_ns:
             self._disk_due_ns = now_ns + DISK_INTERVAL_NS
             self.disk.refresh()
+            if self.look is not None:
+                self.look()
         if now_ns >= self._persist_due_ns:
             self._persist_due_ns = now_ns + self.config.flush_consumer_offset_interval * 1_000_000
             self.persist()

@@ -145,6 +145,30 @@ class SlowRequest(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, float] = msgspec.field(default_factory=dict)
 
 
+class CertificateTelemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """A certificate in use; ``setting`` names its file, ``not_after_ms`` is wall time."""
+
+    setting: str = ""
+    subject: str = ""
+    not_after_ms: int = 0
+
+
+class SecurityTelemetry(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may connect, and what protects it. No name and no secret of a user."""
+
+    authentication: bool = False
+    authorization: bool = False
+    tls_mode: str = "disabled"
+    open_binds: list[str] = msgspec.field(default_factory=list)
+    """Settings, as ``name=address``, with which other machines connect and nobody has to authenticate."""
+    users: int = 0
+    weak_secrets: dict[str, int] = msgspec.field(default_factory=dict)
+    """Why → users whose secret is easily guessed."""
+    auth_file_mode: int = 0
+    """Permissions of others on the file of users and policies, as it was last looked at; 0: none, or there is none."""
+    certificates: list[CertificateTelemetry] = msgspec.field(default_factory=list)
+
+
 class TelemetrySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All figures of one moment. ``window_s``: seconds that windowed statistics cover, up to 60."""
 
@@ -158,6 +182,7 @@ class TelemetrySnapshot(msgspec.Struct, frozen=True, kw_only=True):
     flush: FlushTelemetry = msgspec.field(default_factory=FlushTelemetry)
     put_times: list[BucketCount] = msgspec.field(default_factory=list)
     slowest: list[SlowRequest] = msgspec.field(default_factory=list)
+    security: SecurityTelemetry | None = None
 
 
 def encode_telemetry(snapshot: TelemetrySnapshot) -> str:

@@ -364,6 +364,7 @@ def build(
         mailbox,
         clock,
         log,
+        environment.auth.look,
     )
     offsets.on_first = housekeeping.persist_soon
     put_stats = TopicPutStats(store, environment.counters.items)

@@ -55,6 +55,7 @@ from pocketmq.remoting.http_server import (
 )
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import Connection, RemotingServer
+from pocketmq.remoting.telemetry import SecurityTelemetry
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.message_store import MessageStore
 
@@ -104,6 +105,7 @@ class Observation:
     tls_context: Callable[[], ssl.SSLContext | None] = lambda: None
     """The context of the HTTP port; None: plain."""
     denials: Mapping[str, int] = field(default_factory=dict)
+    security: Callable[[], SecurityTelemetry] | None = None
     """Refusals of access control, by kind."""
     access: Callable[[HttpRequest], Answer | None] = everyone
     """Refuses requests for pages that are not public."""
@@ -207,6 +209,7 @@ class Observation:
             refusals=self.refusals.snapshot,
             refused_requests=self.refused_requests,
             denials=self.denials,
+            security=self.security,
             stage_times=self.stage_times,
             put_times=self.put_times,
             flush_times=self._flush_times or FlushTimes(store),

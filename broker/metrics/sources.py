@@ -29,7 +29,7 @@ from pocketmq.common.runner import Supervisor
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import RemotingServer
-from pocketmq.remoting.telemetry import RefusalCount
+from pocketmq.remoting.telemetry import RefusalCount, SecurityTelemetry
 from pocketmq.store.ha.status import HaStatus
 from pocketmq.store.message_store import MessageStore
 
@@ -83,6 +83,8 @@ class Sources:
     slow: SlowRequests
     denials: Mapping[str, int] = field(default_factory=dict)
     """Refusals of access control, by kind."""
+    security: Callable[[], SecurityTelemetry] | None = None
+    """Who may connect, for the doctor."""
     loop: LoopTimes = field(default_factory=LoopTimes)
     process: Process | None = None
     node: HaNode | None = None

@@ -181,4 +181,5 @@ class Telemetry:
             ),
             put_times=[BucketCount(label=label, count=count) for label, count in sources.put_times.window()],
             slowest=sources.slow.slowest(),
+            security=None if sources.security is None else sources.security(),
         )

@@ -12,6 +12,7 @@ from pocketmq.cli.doctor.rules.disk_space import disk_ratios
 from pocketmq.cli.doctor.rules.locks import lock_line
 from pocketmq.cli.doctor.rules.replication import replication_line
 from pocketmq.cli.doctor.rules.rocketmq import groups_line, slaves_line
+from pocketmq.cli.doctor.rules.security import security_line
 from pocketmq.cli.doctor.rules.send import page_cache_timeout_ms
 from pocketmq.cli.doctor.rules.slow_stage import held_ms
 from pocketmq.cli.doctor.rules.store import behind_bytes, flush_mode, free_buffers
@@ -187,4 +188,5 @@ _AREAS: Final[dict[Area, Callable[[BrokerMetrics], Iterator[str]]]] = {
     Area.READS: _reads,
     Area.LOCKS: lock_line,
     Area.DISK: _disk,
+    Area.ACCESS: security_line,
 }

@@ -17,6 +17,7 @@ from pocketmq.cli.doctor.rules.refusals import refusal_rules
 from pocketmq.cli.doctor.rules.replication import replication_rules
 from pocketmq.cli.doctor.rules.requests import request_rules
 from pocketmq.cli.doctor.rules.rocketmq import not_known, rocketmq_rules
+from pocketmq.cli.doctor.rules.security import security_rules
 from pocketmq.cli.doctor.rules.send import send_rules
 from pocketmq.cli.doctor.rules.settings import setting_rules
 from pocketmq.cli.doctor.rules.stall import stall_rules
@@ -34,6 +35,7 @@ RULES: Final[tuple[Callable[[BrokerMetrics], Iterator[Finding]], ...]] = (
     replication_rules,
     rocketmq_rules,
     setting_rules,
+    security_rules,
 )
 _ORDER: Final = {area: place for place, area in enumerate(Area)}
 

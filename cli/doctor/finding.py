@@ -38,6 +38,7 @@ class Area(enum.Enum):
     READS = "reads"
     LOCKS = "locks"
     DISK = "disk"
+    ACCESS = "access"
 
 
 class Light(enum.Enum):

@@ -20,7 +20,7 @@ QUIET_TABLES: Final = [
         " auth/auth_admin.py AuthAdmin.handlers; auth/plain_admin.py PlainAclAdmin.handlers;"
         " remoting/server.py RemotingServer._listeners;"
         " remoting/acceptor.py Acceptor._sockets;"
-        " remoting/security/tls_files.py TlsFiles._warned; common/settings.py"
+        " remoting/security/tls_files.py TlsFiles._warned TlsFiles.in_force; common/settings.py"
         " Settings._origins Settings._structs SettingsReader._fields"
         " SettingsReader._former SettingsReader._rocketmq SettingsReader._sections;"
         " store/commitlog/commit_log.py CommitLog.on_committed;"

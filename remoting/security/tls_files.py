@@ -6,6 +6,7 @@ Lives here: ``TlsFiles``.
 """
 
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
 from pocketmq.common.runner import Runner, Worker
-from pocketmq.remoting.security.certificates import read_certificate
+from pocketmq.remoting.security.certificates import CertificateFacts, read_certificate
 from pocketmq.remoting.security.client_security import NO_SECURITY, TLS, ClientSecurity
 from pocketmq.remoting.security.tls_config import TlsConfig
 
@@ -48,6 +49,8 @@ class TlsFiles:
         self.server: ssl.SSLContext | None = None
         self.http: ssl.SSLContext | None = None
         self.links: ClientSecurity = NO_SECURITY
+        self.in_force: Mapping[str, CertificateFacts] = {}
+        """Setting of a certificate's file → what the certificate says that is used now."""
         self.reloads = 0
         """Changes of the files that were taken."""
         self._clock = clock
@@ -118,12 +121,18 @@ class TlsFiles:
     def _take(self, seen: tuple[_Seen, ...]) -> None:
         """Make new contexts; nothing changes unless all can be made."""
         config = self.config
+        facts = {}
+        if config.serves_tls:
+            facts["tls.server_cert_path"] = self._check("server", config.server_cert_path)
+        if config.enable and config.client_cert_path:
+            facts["tls.client_cert_path"] = self._check("client", config.client_cert_path)
         server = self._server_context(config.server_need_client_auth) if config.serves_tls else None
         http = self._server_context("none") if config.serves_tls else None
         links = self._links() if config.enable else NO_SECURITY
         if self._look() != seen:  # a certificate of before and a key of after: the next step sees them whole
             self._seen = ()
         self.server, self.http = server, http
+        self.in_force = facts
         if server is not None:
             self._warn_of_mode(config.server_key_path or config.server_cert_path)
         if config.enable and config.client_cert_path:
@@ -146,7 +155,6 @@ class TlsFiles:
         # A connection lives long: tickets would never be used, and a renegotiation is a handshake that no limit counts.
         context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
         context.num_tickets = 0
-        self._check("server", config.server_cert_path)
         key_path = config.server_key_path or config.server_cert_path
         try:
             # without a password OpenSSL would ask for it at the terminal
@@ -168,8 +176,6 @@ class TlsFiles:
 
     def _links(self) -> ClientSecurity:
         config = self.config
-        if config.client_cert_path:
-            self._check("client", config.client_cert_path)
         context = TLS(
             ca=config.client_trust_cert_path if config.client_auth_server else "",
             cert=config.client_cert_path,
@@ -179,7 +185,7 @@ class TlsFiles:
         ).context()
         return ClientSecurity(context=context, server_hostname=config.client_server_name)
 
-    def _check(self, side: str, path: str) -> None:
+    def _check(self, side: str, path: str) -> CertificateFacts:
         try:
             facts = read_certificate(path)
         except ConfigError as error:
@@ -198,6 +204,7 @@ class TlsFiles:
                 why=f"tls.{side}_cert_path: {path} is not valid yet ({facts.subject})",
                 hint="is the clock of this machine right?",
             )
+        return facts
 
     def _warn_of_mode(self, path: str) -> None:
         try:

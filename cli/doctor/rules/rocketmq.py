@@ -187,7 +187,13 @@ def groups_line(metrics: BrokerMetrics) -> Iterator[str]:
 def not_known(metrics: BrokerMetrics) -> str:
     """Return, in one line, what this broker cannot say and why."""
     state = metrics.snapshot.rocketmq
-    what = ["stage times", "refusals by cause", "queue locks", "how many sends got FLUSH_SLAVE_TIMEOUT"]
+    what = [
+        "stage times",
+        "refusals by cause",
+        "queue locks",
+        "who may connect",
+        "how many sends got FLUSH_SLAVE_TIMEOUT",
+    ]
     if state is None or state.ha is None:
         what.append("the slaves' connections (RocketMQ 5 lists them; here the ends of the logs are compared)")
     if state is None or state.groups is None:

@@ -18,10 +18,12 @@ from pocketmq.common.record import PGROUP
 from pocketmq.common.record_codec import decode_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
+from pocketmq.remoting.protocol.body import KVTable, decode_body
 from pocketmq.remoting.protocol.pull import ViewMessageRequestHeader
 from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader, NativeAppendRequestHeader
 from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader
 from pocketmq.remoting.security.proof import client_proof
+from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 from tests.broker.conftest import TIMEOUT_MS, Client, Harness, store_config
 
 R = RequestCode
@@ -195,3 +197,18 @@ async def test_a_disabled_user_is_out_at_once(protected: Protected) -> None:
     table.replace(table.contents.with_user(msgspec.structs.replace(ALICE, password="another-secret")))
     assert (await alice.append(("orders", 0, [alice.record("orders")]))).code == NO_PERMISSION
     assert table.contents != AuthContents()
+
+
+async def test_the_doctor_is_told_of_weak_secrets_and_of_an_open_file(protected: Protected) -> None:
+    """By the broker's runtime information, which needs Get on the cluster."""
+    (protected.path / "config" / "auth.json").chmod(0o644)
+    protected.app.auth.look()
+    root = await protected.client("root", "root-secret")
+    answer = await root.ask(R.GET_BROKER_RUNTIME_INFO)
+    told = decode_telemetry(decode_body(answer.body, KVTable).table[TELEMETRY_KEY]).security
+    assert told is not None
+    assert (told.authentication, told.users, told.auth_file_mode) == (True, 2, 0o044)
+    assert told.weak_secrets == {"shorter than 12 characters": 1}
+    assert b"root-secret" not in bytes(answer.body)
+    alice = await protected.client("alice", "alice-secret")
+    assert (await alice.ask(R.GET_BROKER_RUNTIME_INFO)).code == NO_PERMISSION

@@ -15,6 +15,7 @@ from pocketmq.remoting.telemetry import (
     PairTelemetry,
     RefusalCount,
     RefusedRequestCount,
+    SecurityTelemetry,
     StageTelemetry,
     TelemetrySnapshot,
 )
@@ -116,6 +117,7 @@ def telemetry(**changes: Any) -> TelemetrySnapshot:
         "pairs": [pair(), pair("PullMessageThread")],
         "stages": list(stages.values()),
         "page_cache": PageCacheTelemetry(timeout_ms=1000, longest_hold_ms_last_minute=3),
+        "security": SecurityTelemetry(),
         "flush": FlushTelemetry(mode="ASYNC_FLUSH", count=100, p50_us=500, p99_us=2000, max_us=4000),
     }
     return TelemetrySnapshot(**{**values, **changes})

@@ -21,7 +21,19 @@ from tests.signals import interruptible
 
 pytestmark = pytest.mark.slow
 
-AREAS = ["admission", "send queue", "append", "page cache", "pool", "flush", "slaves", "reads", "locks", "disk"]
+AREAS = [
+    "admission",
+    "send queue",
+    "append",
+    "page cache",
+    "pool",
+    "flush",
+    "slaves",
+    "reads",
+    "locks",
+    "disk",
+    "access",
+]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +62,7 @@ def test_a_running_broker_has_all_areas_and_its_bad_cure(broker: PocketBroker, r
     text = result.stdout.decode()
     assert result.returncode == 0, text + result.stderr.decode()
     lines = text.splitlines()
-    assert [line[2:12].strip() for line in lines[1:11]] == AREAS
+    assert [line[2:12].strip() for line in lines[1:12]] == AREAS
     assert "append lock free now" in text
     assert "bad cure: broker.send_thread_pool_queue_capacity is raised to 20,000  [bad-cure-queue-capacity]" in text
     assert "broker.send_thread_pool_queue_capacity = 20000 → 10000; it costs:" in text
