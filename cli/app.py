@@ -37,6 +37,7 @@ COMMANDS: Final = (
     Row("broker", "Serve", "daemon.daemon_commands", "broker"),
     Row("init", "Serve", "init", "init"),
     Row("cluster", "Serve", "daemon.cluster", "cluster"),
+    Row("dashboard", "Serve", "dashboard.command", "dashboard"),
     Row("produce", "Use", "messages.produce", "produce"),
     Row("consume", "Use", "messages.consume", "consume"),
     Row("request", "Use", "messages.request", "request"),

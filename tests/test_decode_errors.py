@@ -56,7 +56,7 @@ from pocketmq.store.offline.small_files import read_json
 from pocketmq.store.recovery.recovery import read_damage
 
 SOURCES = Path(pocketmq.common.errors.__file__).resolve().parents[1]
-FOLDERS = ("auth", "broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store")
+FOLDERS = ("auth", "broker", "cli", "client", "common", "dashboard", "namesrv", "pipeline", "remoting", "store")
 DEPTH = 100_000
 DEEP = b"[" * DEPTH + b"]" * DEPTH
 DEEP_PACKED = b"\x91" * DEPTH + b"\x01"

@@ -5,7 +5,20 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-LAYERS = ("auth", "bench", "broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store", "testing")
+LAYERS = (
+    "auth",
+    "bench",
+    "broker",
+    "cli",
+    "client",
+    "common",
+    "dashboard",
+    "namesrv",
+    "pipeline",
+    "remoting",
+    "store",
+    "testing",
+)
 BASES = {"Exception", "RuntimeError", "ValueError", "OSError", "LookupError", "KeyError", "TimeoutError"}
 
 

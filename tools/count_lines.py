@@ -22,7 +22,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 AREAS = {
-    "product": ("auth", "broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store", "testing"),
+    "product": (
+        "auth",
+        "broker",
+        "cli",
+        "client",
+        "common",
+        "dashboard",
+        "namesrv",
+        "pipeline",
+        "remoting",
+        "store",
+        "testing",
+    ),
     "bench": ("bench", "examples"),
     "tests": ("tests",),
 }

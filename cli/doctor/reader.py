@@ -29,7 +29,7 @@ from pocketmq.remoting.protocol.group import GetBrokerConsumeStatsRequestHeader
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.protocol.lock import LockListRequestHeader, LockTableBody
 from pocketmq.remoting.protocol.spec import Header
-from pocketmq.remoting.security.client_security import client_security
+from pocketmq.remoting.security.client_security import ClientSecurity, client_security
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, TelemetrySnapshot, decode_telemetry
 
 _T = TypeVar("_T", bound=Body)
@@ -68,7 +68,9 @@ class BrokerReader:
     It sends no heartbeat and joins no group, so it leaves no trace in the broker's client table.
     """
 
-    def __init__(self, *, timeout_ms: int, clock: Clock | None = None) -> None:
+    def __init__(self, *, timeout_ms: int, clock: Clock | None = None, security: ClientSecurity | None = None) -> None:
+        """``security``: of its connections, instead of that of the command."""
+        self._security = security
         self._clock: Clock = clock or SystemClock()
         self._timeout_ms = timeout_ms
         self._config = ChannelConfig(connect_timeout_ms=timeout_ms, hello_timeout_ms=timeout_ms)
@@ -76,7 +78,10 @@ class BrokerReader:
 
     async def __aenter__(self) -> Self:
         self._pool = ChannelPool(
-            clock=self._clock, log=StandardLog(), config=self._config, security=client_security(**given())
+            clock=self._clock,
+            log=StandardLog(),
+            config=self._config,
+            security=self._security or client_security(**given()),
         )
         return self
 

@@ -1,0 +1,54 @@
+"""Server-sent events (HTML Living Standard, 9.2) to one viewer that may be slow, or gone.
+
+Lives here: ``EventStream``, ``event``.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+STUCK_S: Final = 60.0
+"""A viewer that has not taken an event for so long is let go; its browser comes again."""
+
+
+def event(name: str, data: str, number: int = 0) -> bytes:
+    """Return one event; each line of the data is a field of its own, so that no data can end it."""
+    lines = "".join(f"data: {line}\n" for line in data.replace("\r", "\n").split("\n"))
+    return f"event: {name}\nid: {number}\n{lines}\n".encode()
+
+
+class EventStream(Response):
+    """An ASGI response of events. The generator is closed when the viewer has gone, or does not read."""
+
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+        super().__init__()
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send until the generator ends or the viewer goes."""
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        sending = asyncio.create_task(self._send(send), name="dashboard-events")
+        leaving = asyncio.create_task(_gone(receive), name="dashboard-viewer")
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, leaving):
+                task.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._events) as events:
+            async for data in events:
+                async with asyncio.timeout(STUCK_S):
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
