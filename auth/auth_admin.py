@@ -24,6 +24,7 @@ from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol.acl import (
     AclInfo,
     AuthLogBody,
@@ -74,6 +75,7 @@ class AuthAdmin:
             password=info.password or "",
             user_type=_user_type(info.user_type or UserType.NORMAL.value),
             user_status=_user_status(info.user_status or UserStatus.ENABLE.value),
+            limits=_changed(NO_LIMITS, info.limits),
         )
         self.check_super(request, user)
 
@@ -95,6 +97,7 @@ class AuthAdmin:
                 password=info.password or before.password,
                 user_type=_user_type(info.user_type) if info.user_type else before.user_type,
                 user_status=_user_status(info.user_status) if info.user_status else before.user_status,
+                limits=_changed(before.limits, info.limits),
             )
             self.check_super(request, before)
             self.check_super(request, after)
@@ -341,7 +344,26 @@ def _policy_type(text: str) -> PolicyType:
 
 
 def _user_info(user: User) -> UserInfo:
-    return UserInfo(user.username, "", user.user_type.value, user.user_status.value)
+    return UserInfo(user.username, "", user.user_type.value, user.user_status.value, _limits_info(user.limits))
+
+
+def _limits_info(limits: UserLimits) -> dict[str, int] | None:
+    given = {name: getattr(limits, name) for name in limits.__struct_fields__}
+    return {name: value for name, value in given.items() if value is not None} or None
+
+
+def _changed(limits: UserLimits, given: Mapping[str, int] | None) -> UserLimits:
+    """Return the limits with those that are given; one below 0 is as the settings say again."""
+    unknown = [name for name in given or () if name not in UserLimits.__struct_fields__]
+    if unknown:
+        raise AuthIllegal(
+            "user refused", why=f"there is no limit {unknown[0][:80]!r}", hint=", ".join(UserLimits.__struct_fields__)
+        )
+    try:
+        changed = {name: None if value < 0 else value for name, value in (given or {}).items()}
+        return msgspec.structs.replace(limits, **changed)
+    except ValueError as error:
+        raise AuthIllegal("user refused", why=str(error)) from None
 
 
 def _entry(info: PolicyEntryInfo) -> Entry:

@@ -18,6 +18,7 @@ import msgspec
 from pocketmq.auth.errors import AuthIllegal, PolicyNotFound, UserNotFound
 from pocketmq.auth.policies import ENTRIES_MAX, Policy, PolicyType, entry_of
 from pocketmq.auth.users import User, UserStatus, UserType, check_user
+from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 
 USERS_MAX: Final = 10_000
 """Users of one server; the limit is ours."""
@@ -131,11 +132,12 @@ class _AclBody(msgspec.Struct):
     policies: list[PolicyBody]
 
 
-class _UserBody(msgspec.Struct, rename="camel"):
+class _UserBody(msgspec.Struct, rename="camel", omit_defaults=True):
     username: str
     password: str
     user_type: UserType
     user_status: UserStatus
+    limits: UserLimits = NO_LIMITS
 
 
 class _FileBody(msgspec.Struct):
@@ -163,7 +165,8 @@ def policy_of(body: PolicyBody) -> Policy:
 def encode_contents(contents: AuthContents) -> bytes:
     """Return users and policies as JSON, passwords included: for files of mode 0600 and for slaves."""
     users = [
-        _UserBody(user.username, user.password, user.user_type, user.user_status) for user in contents.users.values()
+        _UserBody(user.username, user.password, user.user_type, user.user_status, user.limits)
+        for user in contents.users.values()
     ]
     acls = [_AclBody(name, list(map(policy_body, policies))) for name, policies in contents.policies.items()]
     return msgspec.json.encode(_FileBody(users, acls))
@@ -176,7 +179,11 @@ def decode_contents(data: bytes) -> AuthContents:
     users: dict[str, User] = {}
     for each in body.users:
         user = User(
-            username=each.username, password=each.password, user_type=each.user_type, user_status=each.user_status
+            username=each.username,
+            password=each.password,
+            user_type=each.user_type,
+            user_status=each.user_status,
+            limits=each.limits,
         )
         check_user(user)
         if user.username in users:

@@ -25,11 +25,15 @@ from pocketmq.auth.needed import ALL_NAMES, needed
 from pocketmq.auth.policies import Address
 from pocketmq.auth.session import Session
 from pocketmq.auth.users import User, UserType
+from pocketmq.common import refusals
 from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection
+from pocketmq.remoting.limits.quota import QuotaExceeded, exceeded
+from pocketmq.remoting.limits.server_limits import ServerLimits
+from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol import PROTOCOL
 from pocketmq.remoting.protocol.access import FROM_BROKER, Action, Resource
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
@@ -39,8 +43,10 @@ from pocketmq.remoting.security.signature import ACCESS_KEY, verify
 SESSIONS_MAX: Final = 10_000
 """Pairs of user and address remembered; a full table starts again."""
 FAILURES_MAX: Final = 50
-"""Wrong proofs and signatures of one address in one second; more are refused unread."""
+"""Wrong proofs and signatures of one address in one second; more are refused unread, and so are its new
+connections. A connection whose user has signed well is served all the same."""
 HOSTS_MAX: Final = 4_096
+NS_PER_S: Final = 1_000_000_000
 NONCE_CHARACTERS: Final = range(16, 65)
 NO_SECRET: Final = "no such user: the time for an answer is the same"
 
@@ -67,6 +73,8 @@ class AuthGuard:
         self._cluster = cluster
         self._clock = clock
         self._note = note
+        self.limits: ServerLimits | None = None
+        """Those of the server."""
         self._open = codes_of(config.authentication_whitelist)
         self._unchecked = codes_of(config.authorization_whitelist)
         self.sessions: dict[tuple[str, str], Session] = {}
@@ -102,7 +110,11 @@ class AuthGuard:
             return self._failed(connection, 0, header.user, "check signature failed.")
         if not user.is_enabled:
             return self._failed(connection, 0, header.user, f"User:{user.username} is disabled.")
-        connection.session = self._session(user, connection.host)
+        session = self._session(user, connection.host)
+        over = self._over_limits(connection, session)
+        if over is not None:
+            return over
+        connection.session = connection.speaker = session
         return AuthenticateResponseHeader(
             user.username, server_proof(user.password, user.username, nonce, header.nonce)
         )
@@ -126,7 +138,13 @@ class AuthGuard:
         if request.code in self._open:
             return
         session = self._sender(connection, request)
-        request.session = connection.speaker = session
+        if session is not connection.speaker:
+            over = self._over_limits(connection, session)
+            if over is not None:
+                connection.session = None  # or its small sends would pass by here
+                raise over
+            connection.speaker = session
+        request.session = session
         if not session.checks or request.code in self._unchecked:
             return
         for kind, name, actions in needed(request, spec, self._cluster):
@@ -165,7 +183,8 @@ class AuthGuard:
     def _signed(self, connection: Connection, request: Request) -> Session:
         assert request.signed is not None
         name = request.signed.get(ACCESS_KEY, "")
-        if self._fails_too_often(connection):
+        speaker: Session | None = connection.speaker
+        if (speaker is None or speaker.user.username != name) and self._fails_too_often(connection):
             raise self._too_many(connection, request.code, name)
         user = self._user(name)
         if user is None:
@@ -194,9 +213,26 @@ class AuthGuard:
                 self.table.contents,
                 generation,
                 checks=self.config.authorization_enabled,
+                limits=self._limits_of(user),
             )
             self.sessions[user.username, host] = session
         return session
+
+    # ---- limits ----------------------------------------------------------------------------------------------------
+
+    def _limits_of(self, user: User) -> UserLimits | None:
+        """Return how much a user may do: what the settings say, unless the user is a super user, and what is said of
+        this user; None: everything."""
+        if user is self._inner or self.limits is None:
+            return None
+        limits = user.limits.over(NO_LIMITS if user.is_super else self.limits.of_users)
+        return None if limits.is_empty else limits
+
+    def _over_limits(self, connection: Connection, session: Session) -> QuotaExceeded | None:
+        """Let a user's limits hold for a connection; return why it may not have this one."""
+        if self.limits is None:
+            return None
+        return self.limits.speaks(connection, session.user.username, session.limits)
 
     # ---- refusals --------------------------------------------------------------------------------------------------
 
@@ -218,21 +254,28 @@ class AuthGuard:
 
     def _failed(self, connection: Connection, code: int, user: str, why: str) -> AccessDenied:
         """Count a wrong proof or signature against its address."""
-        second = self._clock.monotonic_ns() // 1_000_000_000
+        second = self._clock.monotonic_ns() // NS_PER_S
         last, count = self.failures.pop(connection.host, (second, 0))
         if len(self.failures) >= HOSTS_MAX:
             del self.failures[next(iter(self.failures))]
-        self.failures[connection.host] = (second, count + 1 if last == second else 1)
+        count = count + 1 if last == second else 1
+        self.failures[connection.host] = (second, count)
+        if count >= FAILURES_MAX and self.limits is not None:
+            self.limits.bar(connection.host, (second + 1) * NS_PER_S)
         return self._denied_user(connection, code, user, why)
 
     def _fails_too_often(self, connection: Connection) -> bool:
         last, count = self.failures.get(connection.host, (0, 0))
-        return count >= FAILURES_MAX and last == self._clock.monotonic_ns() // 1_000_000_000
+        return count >= FAILURES_MAX and last == self._clock.monotonic_ns() // NS_PER_S
 
-    def _too_many(self, connection: Connection, code: int, user: str) -> AccessDenied:
-        why = f"more than {FAILURES_MAX} wrong signatures a second from {connection.host}: wait a second."
-        self.denials.note("flood", user, connection.host, code, "", "", why)
-        return AccessDenied(why)
+    def _too_many(self, connection: Connection, code: int, user: str) -> QuotaExceeded:
+        """Return the refusal of a proof or a signature that nobody looks at; an honest client comes again."""
+        rest_ms = 1000 - self._clock.monotonic_ns() // 1_000_000 % 1000
+        error = exceeded(refusals.QUOTA_LOGINS, FAILURES_MAX, connection.host, retry_after_ms=rest_ms)
+        self.denials.note("flood", user, connection.host, code, "", "", str(error))
+        if self.limits is not None:
+            self.limits.note("logins", error)
+        return error
 
 
 def source_of(host: str) -> Address | None:

@@ -9,6 +9,7 @@ from pocketmq.auth.auth_table import AuthContents
 from pocketmq.auth.policies import Address, Verdict, decide
 from pocketmq.auth.users import User
 from pocketmq.common.bounds import bounded
+from pocketmq.remoting.limits.user_limits import UserLimits
 from pocketmq.remoting.protocol.access import Action, Resource
 
 VERDICTS_MAX: Final = 10_000
@@ -19,12 +20,21 @@ VERDICTS_MAX: Final = 10_000
 class Session:
     """A user and an address, under one generation of users and policies. Any thread may ask."""
 
-    __slots__ = ("_policies", "checks", "generation", "source", "user", "verdicts")
+    __slots__ = ("_policies", "checks", "generation", "limits", "source", "user", "verdicts")
 
     def __init__(
-        self, user: User, source: Address | None, contents: AuthContents, generation: int, *, checks: bool
+        self,
+        user: User,
+        source: Address | None,
+        contents: AuthContents,
+        generation: int,
+        *,
+        checks: bool,
+        limits: UserLimits | None = None,
     ) -> None:
-        """``checks``: whether policies count; else the user may do everything."""
+        """``checks``: whether policies count; else the user may do everything. ``limits``: how much the user may do;
+        None: everything."""
+        self.limits = limits
         self.user = user
         self.source = source
         self.generation = generation

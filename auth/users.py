@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from pocketmq.auth.errors import AuthIllegal
+from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 
 NAME_CHARACTERS_MAX: Final = 64
 PASSWORD_CHARACTERS_MIN: Final = 7
@@ -39,6 +40,8 @@ class User(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     password: str
     user_type: UserType = UserType.NORMAL
     user_status: UserStatus = UserStatus.ENABLE
+    limits: UserLimits = NO_LIMITS
+    """What the user may have in place of what the settings say."""
 
     def __repr__(self) -> str:
         return f"User({self.username}, {self.user_type.value}, {self.user_status.value})"

@@ -53,6 +53,9 @@ from pocketmq.common.record import host_text
 from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadNotStarted, ThreadRunner
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.http_server import MetricsConfig
+from pocketmq.remoting.limits.config import LimitsConfig
+from pocketmq.remoting.limits.quota import QuotaExceeded
+from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.remoting.refused_requests import RefusedRequests
@@ -110,6 +113,7 @@ class BrokerApp:
         auth_config: AuthConfig | None = None,
         auth: ServerAuth | None = None,
         tls_config: TlsConfig | None = None,
+        limits_config: LimitsConfig | None = None,
     ) -> None:
         """``store``: one to use instead of that of ``store_config``; it is opened and closed all the same. ``loggers``
         returns the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
@@ -119,7 +123,8 @@ class BrokerApp:
         a master; scenarios pass another one. ``on_failed(error)`` is called in the loop when the broker cannot start
         again after a change of its role: it then serves no requests. ``auth_config``: who may ask for what; without it
         everybody may ask for everything. ``auth``: that of a name server in this process, to share users with it.
-        ``tls_config``: without it every connection is plain.
+        ``tls_config``: without it every connection is plain. ``limits_config``: what clients, addresses and users may
+        ask for; without it there are no limits but those of users who have their own.
         """
         self.config = config
         self.store_config = store_config
@@ -154,6 +159,10 @@ class BrokerApp:
         """Users, policies and who was refused."""
         if auth is not None:
             self.auth.share(auth)
+        self.limits = ServerLimits(limits_config or LimitsConfig(), self._clock, self._over_limits)
+        """What clients, addresses and users may ask for."""
+        if self.auth.guard is not None:
+            self.auth.guard.limits = self.limits
         self.tls = TlsFiles(tls_config or TlsConfig(), self._clock, self._logger("remoting"))
         """Certificates of the listeners, and the security of connections to other servers."""
         self._server: RemotingServer | None = None
@@ -169,6 +178,9 @@ class BrokerApp:
         self._role = RoleOfRun(config, store_config)
         self._pinned_port: int | None = None
         self._roles = RoleChanges(self._restart, on_failed, self._logger("ha"), self.supervisor)
+
+    def _over_limits(self, error: QuotaExceeded) -> None:
+        self.refusals.note(error.cause.value, error.code, str(error))
 
     @property
     def _security(self) -> ClientSecurity:
@@ -330,7 +342,7 @@ class BrokerApp:
         )
         if self.tls.files:
             await run_off_loop(self._runner, mailbox, "BrokerTls", self.tls.load)
-        server.guard = self.auth.guard
+        server.guard, server.limits = self.auth.guard, self.limits
         if not self._record_host:
             name = self._advertised.host
             self._record_host = await run_off_loop(self._runner, mailbox, "BrokerAddress", lambda: resolve(name))
@@ -478,6 +490,7 @@ class BrokerApp:
                     *((("metrics.bind_address", self._metrics_config.bind_address),) if self.metrics_address else ()),
                 ),
             ),
+            quota_refusals=self.limits.counts,
         )
         observation.health.not_registered = self._not_registered_yet
         return observation

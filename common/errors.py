@@ -32,6 +32,7 @@ class Cause(enum.Enum):
     NO_WRITE_BUFFER = "no_write_buffer"
     MEMORY_LIMIT = "memory_limit"
     CONNECTION_LIMIT = "connection_limit"
+    QUOTA = "quota"
     DISK_FULL = "disk_full"
     DISK_ERROR = "disk_error"
     READ_ONLY = "read_only"

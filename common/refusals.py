@@ -91,6 +91,13 @@ HALF_WITHOUT_PRODUCER: Final = Text(
     2,
 )
 
+QUOTA_RATE: Final = Text(
+    "[QUOTA]system busy, start flow control for a while: over the limit of %s: %s, %d a second (%s)", 2
+)
+QUOTA_CONNECTIONS: Final = Text("[QUOTA]connection refused: user %s has %d connections, limit %d", 2)
+QUOTA_LOGINS: Final = Text("[QUOTA]not checked: more than %d wrong signatures a second from %s", 2)
+QUOTA_CREATED: Final = Text("[QUOTA]%s not created: user %s has created %d, limit %d", 2)
+
 BROKER_SENDS_FORBIDDEN: Final = Text("the broker[%s] sending message is forbidden", 16)
 BROKER_HALVES_FORBIDDEN: Final = Text("the broker[%s] sending transaction message is forbidden", 16)
 BROKER_PULLS_FORBIDDEN: Final = Text("the broker[%s] pulling message is forbidden", 16, request=Request.PULL)
@@ -229,6 +236,18 @@ _ROWS: Final = (
         fault=Fault.PEER,
         cure="Share one client instance among the producers and consumers of a process; look for clients that leak "
         "connections.",
+    ),
+    Row(
+        cause=Cause.QUOTA,
+        what="a limit of a client, an address or a user is reached",
+        why="A client, all clients of an address, or all connections of a user ask for more than the settings in "
+        "[limits], or the user's own limits, allow. Others are served.",
+        texts=(QUOTA_RATE, QUOTA_CONNECTIONS, QUOTA_LOGINS, QUOTA_CREATED),
+        retry_after=RetryAfter(0, 60_000, "until the rate allows more; 0 for topics and groups, which stay created"),
+        fault=Fault.CLIENT,
+        cure="Send slower, or give the user more: pocketmq user update USER --limit bytes_in=10MiB, or the setting "
+        "that the text names. Delete topics and groups that nobody uses.",
+        bad_cures=("retrying at once: each refusal costs the client a round trip and stores nothing",),
     ),
     Row(
         cause=Cause.DISK_FULL,

@@ -32,6 +32,8 @@ from pocketmq.namesrv.refused import RequestRefused
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.codec import Body, Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.limits.config import LimitsConfig
+from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.protocol.body import DataVersion, decode_body, encode_body
 from pocketmq.remoting.protocol.body import KVTable as KVTableBody
 from pocketmq.remoting.protocol.hello import Announcement
@@ -81,6 +83,7 @@ class NamesrvApp:
         runner: Runner | None = None,
         auth_config: AuthConfig | None = None,
         tls_config: TlsConfig | None = None,
+        limits_config: LimitsConfig | None = None,
     ) -> None:
         self.config = config
         self._server_config = server_config or ServerConfig()
@@ -91,6 +94,10 @@ class NamesrvApp:
             auth_config or AuthConfig(), "", cluster="*", clock=self._clock, log=self._log, refused=self._refused
         )
         """Users, policies and who was refused."""
+        self.limits = ServerLimits(limits_config or LimitsConfig(), self._clock)
+        """What clients, addresses and users may ask for; of these, connections and frames come here."""
+        if self.auth.guard is not None:
+            self.auth.guard.limits = self.limits
         self.tls = TlsFiles(tls_config or TlsConfig(), self._clock, self._log)
         """Certificates of the listener."""
         self.routes = RouteTable(
@@ -168,7 +175,7 @@ class NamesrvApp:
             refused=self._refused,
             tls=self.tls,
         )
-        server.guard = self.auth.guard
+        server.guard, server.limits = self.auth.guard, self.limits
         await server.start(self.config.bind_address, self.config.listen_port)
         try:
             for host, port in self.config.named_listeners().values():

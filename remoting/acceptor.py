@@ -48,6 +48,10 @@ SHUTDOWN_S: Final = 1.0
 class Door(Protocol):
     """The server, which counts connections from their first moment."""
 
+    def welcomes(self, host: str) -> bool:
+        """Return whether this host may make a further connection now; asked once for each."""
+        ...
+
     def enter(self, host: str) -> bool:
         """Count a connection that has sent nothing yet; False refuses it."""
         ...
@@ -171,6 +175,9 @@ class Acceptor:
                 return
             sock.setblocking(False)
             host = str(address[0])
+            if not self._door.welcomes(host):
+                sock.close()
+                continue
             if not self._door.enter(host) and not (self._make_room(host) and self._door.enter(host)):
                 sock.close()
                 continue

@@ -34,6 +34,7 @@ from pocketmq.remoting.errors import (
     WrongDirection,
 )
 from pocketmq.remoting.frame import HEADER_BYTES_MAX, JSON, MSGPACK, NARROW_BYTES, Buffer, Frame, FrameDecoder
+from pocketmq.remoting.limits.quota import Quota, QuotaExceeded
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import Pending, PendingTable, Waiting
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
@@ -85,7 +86,8 @@ class Connection(asyncio.BufferedProtocol):
     ``closed`` is true as soon as nothing can be sent any more; later answers are dropped. While ``over_high_water`` is
     true the peer does not read its answers, and its requests are not read either.
     ``user`` belongs to the handler, ``session``, ``nonce`` and ``speaker`` to the
-    guard: the user of the proof, what the proof answers, and the user of the last request.
+    guard: the user of the proof, what the proof answers, and the user of the last request. ``quota`` and
+    ``quota_user`` belong to the server's limits.
     """
 
     def __init__(self, owner: ConnectionOwner) -> None:
@@ -138,6 +140,9 @@ class Connection(asyncio.BufferedProtocol):
         self.session: Any = None
         self.nonce = ""
         self.speaker: Any = None
+        self.quota: Quota | None = None
+        """What the peer may send and get; None: everything."""
+        self.quota_user = ""
         self.direct: DirectWriter | None = None
         """The way of other threads to the socket; made by ``direct_turn``."""
 
@@ -325,6 +330,12 @@ class Connection(asyncio.BufferedProtocol):
                         request.opaque, request.code, request.oneway, request.serialize_type, refusal, refusal.code
                     )
                     return
+            quota = self.quota
+            if quota is not None:
+                over = quota.refusal(request, self._clock.monotonic_ns())
+                if over is not None:
+                    self._answer_over_quota(request, over)
+                    return
             self._handler.on_request(self, request)
         except Exception as error:  # a handler's bug must not end the connection or the loop
             self._owner.log.error(
@@ -332,6 +343,11 @@ class Connection(asyncio.BufferedProtocol):
             )
             failed = PocketMQError(f"the server failed: {error!r}", cause=Cause.INTERNAL, stored=Stored.UNKNOWN)
             self._answer_error(request.opaque, request.code, request.oneway, request.serialize_type, failed)
+
+    def _answer_over_quota(self, request: Request, over: QuotaExceeded) -> None:
+        if self._owner.refused is not None:
+            self._owner.refused.note_request(request, self.remote, over.code, over.cause, str(over))
+        self._answer_error(request.opaque, request.code, request.oneway, request.serialize_type, over, over.code)
 
     def _hello(self, request: Request) -> None:
         extra = {} if request.serialize_type == JSON else {ANNOUNCEMENT_FIELD: self._announcement()}
@@ -409,7 +425,11 @@ class Connection(asyncio.BufferedProtocol):
                 code,
                 remark=str(error),
                 serialize_type=serialize_type,
-                extra={"cause": error.cause.value, "stored": error.stored.value, "retry_after_ms": "0"},
+                extra={
+                    "cause": error.cause.value,
+                    "stored": error.stored.value,
+                    "retry_after_ms": str(error.retry_after_ms),
+                },
             )
             self.respond(buffers)
 

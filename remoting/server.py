@@ -26,6 +26,7 @@ from pocketmq.remoting.connection_owner import Guard, RequestHandler
 from pocketmq.remoting.errors import AddressInUse, BindFailed
 from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.protocol.hello import Announcement
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.security.tls_files import TlsFiles
@@ -85,6 +86,8 @@ class RemotingServer:
         self.refused = refused
         self.guard: Guard | None = None
         """Asked about every request before ``handler``; None: everybody may ask for everything."""
+        self.limits: ServerLimits | None = None
+        """Who may connect how often, and what connections may send and get; None: no limits."""
         self.handler = handler
         self.announce = announce
         self.log = log
@@ -206,11 +209,25 @@ class RemotingServer:
         if self.acceptor is not None:
             self.acceptor.arrived(connection)
         host = connection.host
+        if self.acceptor is None and not self.welcomes(host):
+            return False
         if not self._admit(host):
             return False
         self.connections.add(connection)
         self._of_host[host] += 1
+        if self.limits is not None:
+            self.limits.opened(connection)
         return True
+
+    def welcomes(self, host: str) -> bool:
+        """See ``Door``."""
+        if self.limits is None or self.limits.admits(host):
+            return True
+        self.refused_count += 1
+        self._refused_host = host
+        if self.refused_count == 1:
+            self._log_refused()
+        return False
 
     def enter(self, host: str) -> bool:
         """See ``Door``."""
@@ -270,6 +287,8 @@ class RemotingServer:
         if connection in self.connections:
             self.connections.discard(connection)
             self._uncount(connection.host)
+            if self.limits is not None:
+                self.limits.closed(connection)
 
     def _uncount(self, host: str) -> None:
         self._of_host[host] -= 1

@@ -89,7 +89,7 @@ class GroupAdmin:
         }
 
     def _put(self, task: Task) -> Buffers:
-        self.groups.put(decode_body(task.request.body, SubscriptionGroupConfigBody))
+        self.groups.put(decode_body(task.request.body, SubscriptionGroupConfigBody), task.request.session)
         self.persist_groups()
         return encode_answer(task.request)
 
@@ -99,7 +99,7 @@ class GroupAdmin:
         for group in groups:
             check_group_name(group.group_name)
         for group in groups:
-            self.groups.put(group)
+            self.groups.put(group, task.request.session)
         self.persist_groups()
         return encode_answer(task.request)
 

@@ -62,7 +62,7 @@ class TopicAdmin:
 
     def _put(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        self.topics.put(self._checked(header.topic, header))
+        self.topics.put(self._checked(header.topic, header), task.request.session)
         self.persist_topics()
         self.log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
         return encode_answer(task.request)
@@ -93,7 +93,7 @@ class TopicAdmin:
             check_topic_name(topic.topic_name)
             configs.append(self._checked(topic.topic_name, topic))
         for config in configs:
-            self.topics.put(config)
+            self.topics.put(config, task.request.session)
         self.persist_topics()
         self.log.info("topics_changed", topics=len(configs), remote=task.connection.remote)
         return encode_answer(task.request)
@@ -102,7 +102,7 @@ class TopicAdmin:
         """Make a topic as a send to it would; the name servers know it before the answer leaves."""
         header: Any = task.request.header
         checks = SendChecks(self.config, self.topics)
-        made = checks.check(header.topic, ANY_QUEUE, header.default_topic, header.queue_nums)
+        made = checks.check(header.topic, ANY_QUEUE, header.default_topic, header.queue_nums, task.request.session)
         if isinstance(made, Refusal):
             return encode_refusal(task.request, made)
         self.persist_topics()

@@ -43,6 +43,7 @@ from pocketmq.broker.pull.long_polling import PullHolds
 from pocketmq.broker.pull.native_pull import NativePull
 from pocketmq.broker.pull.pull_checks import PullChecks
 from pocketmq.broker.pull.pull_processor import PullProcessor
+from pocketmq.broker.pull.pull_quota import PullQuota
 from pocketmq.broker.pull.pull_service import PullService
 from pocketmq.broker.pull.query_processor import QueryProcessor
 from pocketmq.broker.pull.quick_pull import QuickPull
@@ -236,6 +237,7 @@ def build(
             clock,
             log,
             budgets,
+            PullQuota(store, pulls, clock, config.suspend_timeout_mills_max),
             lane,
         )
 

@@ -85,7 +85,7 @@ class ClientProcessor(OneByOne):
         retry_topic_created = False
         for consumer in data.consumer_data_set:
             group = consumer.group_name
-            config = self.groups.find(group)
+            config = self.groups.find(group, request.session)
             if config is not None and self.topics.get(retry_topic(group)) is None:
                 flag = UNIT_SUB_FLAG if consumer.unit_mode else 0
                 self.topics.create(retry_topic(group), config.retry_queue_nums, topic_sys_flag=flag)

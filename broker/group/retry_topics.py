@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pocketmq.auth.session import Session
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.request.request_task import Refusal
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -36,14 +37,14 @@ class RetryTopics:
     negated)."""
     _turn: int = field(init=False, default=0)
 
-    def group(self, name: str) -> SubscriptionGroupConfigBody | Refusal:
+    def group(self, name: str, session: Session | None = None) -> SubscriptionGroupConfigBody | Refusal:
         """Return the settings of a group, created if that is allowed, or why there are none."""
         if len(retry_topic(name)) > TOPIC_LENGTH_MAX:
             longest = TOPIC_LENGTH_MAX - len(RETRY_PREFIX)
             text = f"group of {len(name)} characters has no retry topic: at most {longest}"
             return Refusal(int(ResponseCode.MESSAGE_ILLEGAL), text, Cause.BAD_REQUEST)
         try:
-            config = self.groups.find(name)
+            config = self.groups.find(name, session)
         except PocketMQError as error:
             return Refusal(int(error.code), str(error), error.cause)
         if config is None:
@@ -71,7 +72,7 @@ class RetryTopics:
         self._turn += 1
         return topic, self._turn % max(1, min(queue_nums, config.write_queue_nums))
 
-    def redirected(self, topic: str, header: Any) -> tuple[str, int] | Refusal | None:
+    def redirected(self, topic: str, header: Any, session: Session | None = None) -> tuple[str, int] | Refusal | None:
         """Return the dead-letter queue for a SEND_MESSAGE to a retry topic, a refusal, or None if it may go there.
 
         RocketMQ 5.3 SendMessageProcessor.handleRetryAndDLQ: dead after more attempts than the client allows. A
@@ -80,7 +81,7 @@ class RetryTopics:
         even a dead letter that an administrator sends again.)
         """
         group = topic.removeprefix(RETRY_PREFIX)
-        config = self.group(group)
+        config = self.group(group, session)
         if isinstance(config, Refusal):
             return config
         max_times = config.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times

@@ -8,7 +8,9 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.auth.session import Session
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.topic.creators import CREATOR_ATTRIBUTE, claim, without_creator
 from pocketmq.broker.topic.topic_table import OnIllegal, TableFull
 from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
@@ -68,8 +70,9 @@ class SubscriptionGroups:
         """Return the settings of ``group`` if it exists."""
         return self._groups.get(group)
 
-    def find(self, group: str) -> SubscriptionGroupConfigBody | None:
-        """Return the settings of ``group``, created if that is allowed; raises ``GroupIllegal``, ``TableFull``."""
+    def find(self, group: str, session: Session | None = None) -> SubscriptionGroupConfigBody | None:
+        """Return the settings of ``group``, created if that is allowed; raises ``GroupIllegal``, ``TableFull``, and
+        ``QuotaExceeded`` where the user of ``session`` may create no more."""
         known = self._groups.get(group)
         if known is not None or not self._config.auto_create_subscription_group:
             return known
@@ -77,15 +80,24 @@ class SubscriptionGroups:
         with self._lock:
             known = self._groups.get(group)
             if known is None:
-                known = SubscriptionGroupConfigBody(group_name=group)
+                known = SubscriptionGroupConfigBody(group_name=group, attributes=self._claim(session, group))
                 self._store(known)
         return known
 
-    def put(self, group: SubscriptionGroupConfigBody) -> None:
-        """Create or change a group; raises ``GroupIllegal``, ``TableFull``."""
+    def put(self, group: SubscriptionGroupConfigBody, session: Session | None = None) -> None:
+        """Create or change a group; raises ``GroupIllegal``, ``TableFull``, ``QuotaExceeded``."""
         check_group_name(group.group_name)
         with self._lock:
+            known = self._groups.get(group.group_name)
+            group.attributes = without_creator(group.attributes)
+            if known is None:
+                group.attributes |= self._claim(session, group.group_name)
+            elif known.attributes and CREATOR_ATTRIBUTE in known.attributes:
+                group.attributes[CREATOR_ATTRIBUTE] = known.attributes[CREATOR_ATTRIBUTE]
             self._store(group)
+
+    def _claim(self, session: Session | None, group: str) -> dict[str, str]:
+        return claim(session, "group", group, (known.attributes for known in self._groups.values()))
 
     def delete(self, group: str) -> bool:
         """Forget ``group``; False when there was none."""

@@ -105,10 +105,12 @@ class Observation:
     tls_context: Callable[[], ssl.SSLContext | None] = lambda: None
     """The context of the HTTP port; None: plain."""
     denials: Mapping[str, int] = field(default_factory=dict)
-    security: Callable[[], SecurityTelemetry] | None = None
     """Refusals of access control, by kind."""
+    security: Callable[[], SecurityTelemetry] | None = None
     access: Callable[[HttpRequest], Answer | None] = everyone
     """Refuses requests for pages that are not public."""
+    quota_refusals: Mapping[str, int] = field(default_factory=dict)
+    """Refusals by limits, by limit."""
     stage_times: StageTimes | None = field(init=False)
     put_times: PutStatistics = field(init=False, default_factory=PutStatistics)
     slow: SlowRequests = field(init=False)
@@ -210,6 +212,7 @@ class Observation:
             refused_requests=self.refused_requests,
             denials=self.denials,
             security=self.security,
+            quota_refusals=self.quota_refusals,
             stage_times=self.stage_times,
             put_times=self.put_times,
             flush_times=self._flush_times or FlushTimes(store),

@@ -187,6 +187,15 @@ REFUSALS: Final[Group[Sources]] = Group(
             "`policy` (a known user may not do this), `flood` (an address fails too often and is refused unread)",
         ),
         Counter(
+            "quota_refusals",
+            "Requests and connections refused by the limits of a client, an address or a user, by limit.",
+            lambda sources: [((kind,), count) for kind, count in list(sources.quota_refusals.items())],
+            labels=("limit",),
+            note="refusals by the limits in `[limits]`: `bytes_in`, `messages_in` (sends), `bytes_out`, "
+            "`messages_out` (pulls that may not wait), `connections` (of a user), `connects` (new connections closed "
+            "at once), `logins` (proofs, signatures and connections of an address that fails too often)",
+        ),
+        Counter(
             "slow_requests",
             "Requests above the slow threshold.",
             lambda sources: sources.slow.count,

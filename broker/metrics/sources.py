@@ -85,6 +85,8 @@ class Sources:
     """Refusals of access control, by kind."""
     security: Callable[[], SecurityTelemetry] | None = None
     """Who may connect, for the doctor."""
+    quota_refusals: Mapping[str, int] = field(default_factory=dict)
+    """Refusals by the limits of clients, addresses and users, by limit."""
     loop: LoopTimes = field(default_factory=LoopTimes)
     process: Process | None = None
     node: HaNode | None = None

@@ -55,7 +55,7 @@ class NativePull:
         header: Any = task.request.header
         resumed: Resumed | None = task.context
         queues = header.queues
-        refusal = self.checks.check_group(header.consumer_group)
+        refusal = self.checks.check_group(header.consumer_group, task.request.session)
         if refusal is None and not 1 <= len(queues) <= self.config.native_pull_queues_max:
             text = f"{len(queues)} queues, not 1 to {self.config.native_pull_queues_max}"
             refusal = Refusal(int(ResponseCode.SYSTEM_ERROR), text, Cause.BAD_REQUEST)
@@ -73,6 +73,9 @@ class NativePull:
         is_long = wanted.sql is not None or len(queues) > QUEUES
         budget = self.budgets.begin(task.connection) if is_long else None
         results, sizes, bodies = self._read(header, offsets, wanted, task.request.opaque, budget)
+        quota = task.connection.quota
+        if quota is not None and bodies:
+            quota.sent(sum(map(len, sizes)), sum(map(len, bodies)), self.clock.monotonic_ns())
         buffers = self._encode(task, results, sizes, bodies, self._suggest(header, results))
         if bodies or any(code not in (_NOT_FOUND, _RETRY) for code, *_ in results):
             drain.answer(task, buffers)

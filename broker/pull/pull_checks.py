@@ -5,6 +5,7 @@ Lives here: ``PullChecks`` with RocketMQ's order of checks, codes and texts; ``p
 
 from typing import Any, Final
 
+from pocketmq.auth.session import Session
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.message_filter import FilterNotSupported, MessageFilter, message_filter
@@ -53,12 +54,12 @@ class PullChecks:
         self._groups = groups
         self._clients = clients
 
-    def check_group(self, group: str) -> Refusal | None:
-        """Say why ``group`` may not consume from this broker."""
+    def check_group(self, group: str, session: Session | None = None) -> Refusal | None:
+        """Say why ``group`` may not consume from this broker. ``session``: of the user who pulls."""
         if not self._config.broker_permission & READ:
             return refused(Cause.NO_PERMISSION, refusals.BROKER_PULLS_FORBIDDEN, self._config.broker_name)
         try:
-            known = self._groups.find(group)
+            known = self._groups.find(group, session)
         except PocketMQError as error:
             return Refusal(error.code, str(error), error.cause)
         if known is None:

@@ -13,6 +13,7 @@ from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.pull.filter_lane import FilterLane
 from pocketmq.broker.pull.native_pull import NativePull
 from pocketmq.broker.pull.pull_checks import COMMIT_OFFSET_FLAG, SUSPEND_FLAG, PullChecks, pull_code
+from pocketmq.broker.pull.pull_quota import PullQuota
 from pocketmq.broker.pull.pull_service import PullService, Resumed
 from pocketmq.broker.pull.slave_reads import ReadAdvice, RecentMessages
 from pocketmq.broker.request.budget import Budgets
@@ -52,6 +53,7 @@ class PullProcessor(OneByOne):
     clock: Clock
     log: EventLog
     budgets: Budgets
+    quota: PullQuota
     lane: FilterLane | None
     """Takes the pulls with SQL92 filters; None: they are served here."""
     _log_commits_from_ns: int = field(init=False, default=0)
@@ -63,6 +65,8 @@ class PullProcessor(OneByOne):
         elif self.store.reads_wait:
             name = self.config.broker_name
             drain.refuse(task, refused(Cause.NOT_MASTER, refusals.READS_WAIT, name, retry_after_ms=READS_WAIT_MS))
+        elif task.connection.quota is not None and self.quota.settles(task, drain, task.connection.quota):
+            pass
         elif self.lane is not None and task.request.header.expression_type == SQL92_TYPE:  # type: ignore[union-attr]
             drain.release(task)
             self.lane.take(task)
@@ -76,7 +80,9 @@ class PullProcessor(OneByOne):
         resumed: Resumed | None = task.context
         topic, queue_id = header.topic, header.queue_id
         wanted: MessageFilter | Refusal = EVERYTHING
-        refusal = self.checks.check_group(header.consumer_group) or self.checks.check_queue(topic, queue_id)
+        refusal = self.checks.check_group(header.consumer_group, task.request.session) or self.checks.check_queue(
+            topic, queue_id
+        )
         if refusal is None:
             wanted = self.checks.filter_of(header)
             if isinstance(wanted, Refusal):
@@ -129,6 +135,9 @@ class PullProcessor(OneByOne):
         self.counters.got(len(result.sizes), len(result.body))
         if len(result.sizes):
             self.counters.group_got(topic, header.consumer_group, len(result.sizes), len(result.body))
+            quota = task.connection.quota
+            if quota is not None:
+                quota.sent(len(result.sizes), len(result.body), self.clock.monotonic_ns())
         buffers = encode_answer(
             task.request,
             code,

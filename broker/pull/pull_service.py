@@ -112,6 +112,11 @@ class PullService:
             task, nothing = hold.context
             _respond(task, nothing)
 
+    def delay(self, task: Task, until_ns: int, nothing: Nothing) -> None:
+        """Run ``task``, whose context is ``Resumed``, again at ``until_ns``; until then no message wakes it. Any
+        thread. ``nothing`` is its answer if it cannot be kept so long."""
+        self.mailbox.post(self.hold_here, task, [], until_ns, nothing)
+
     def hold_here(self, task: Task, queues: Queues, deadline_ns: int, nothing: Nothing) -> None:
         """Do what ``hold`` does, in the loop's thread."""
         connection = task.connection
@@ -175,8 +180,11 @@ class PullService:
             self._arm()
             return
         assert self._executor is not None
-        offsets = [offset for _, _, offset in hold.queues]
-        context = Resumed(offsets, hold.deadline_ns, is_due)
+        if hold.queues:
+            context = Resumed([offset for _, _, offset in hold.queues], hold.deadline_ns, is_due)
+        else:  # delayed
+            context = old.context
+            context.is_due = self.clock.monotonic_ns() >= context.deadline_ns
         task = Task(connection, old.request, self.clock.monotonic_ns(), old.size_bytes, context)
         if not self._executor.offer(task):
             if self.refusals is not None:

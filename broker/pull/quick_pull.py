@@ -78,6 +78,9 @@ class QuickPull:
         request = task.request
         if request.code != _CODE:
             return None
+        quota = task.connection.quota
+        if quota is not None and quota.closed_by(begin_ns) is not None:
+            return None  # it waits
         header: Any = request.header
         if len(header.queues) != 1:
             return None
@@ -95,6 +98,8 @@ class QuickPull:
             header=NativePullResponseHeader(results, MASTER_ID),
             body=[size.to_bytes(4, "big"), record],
         )
+        if quota is not None:
+            quota.sent(1, size, begin_ns)
         self.counters.group_got(topic, header.consumer_group, 1, size)
         self.counters.got(1, size)
         self.count(self.clock.monotonic_ns() - begin_ns)

@@ -137,12 +137,12 @@ class NativeAppend:
         records, is_half = body[sizes_end:], task.request.code == RequestCode.NATIVE_HALF_APPEND
         size_bytes = len(records)
         send = NativeSend(task, header, header.wait, sizes, records, count, size_bytes, host, is_half, {}, {})
-        check = self._checks.check
+        check, session = self._checks.check, task.request.session
         for index, (topic, queue_id, _) in enumerate(sections):
             if queue_id < 0:
                 send.refuse(index, _illegal_section(f"queue id {queue_id} is impossible"))
                 continue
-            verdict = check(topic, queue_id)
+            verdict = check(topic, queue_id, session=session)
             if isinstance(verdict, Refusal):
                 send.refuse(index, verdict)
         return send

@@ -178,13 +178,15 @@ class RocketMQSends:
         queue_id: int = header.queue_id
         is_dead = False
         if is_retry_topic(topic):
-            dead = self.retries.redirected(topic, header)
+            dead = self.retries.redirected(topic, header, request.session)
             if isinstance(dead, Refusal):
                 raise NotStored(dead)
             if dead is not None:
                 is_dead = True
                 topic, queue_id = dead
-        verdict = self.checks.check(topic, queue_id, header.default_topic, header.default_topic_queue_nums)
+        verdict = self.checks.check(
+            topic, queue_id, header.default_topic, header.default_topic_queue_nums, request.session
+        )
         if isinstance(verdict, Refusal):
             raise NotStored(verdict)
         if queue_id < 0:  # any queue: RocketMQ chooses one at random
@@ -244,6 +246,9 @@ class RocketMQSends:
             store_host=self.store_host,
             reconsume_times=header.reconsume_times or 0,
         )
+        quota = task.connection.quota
+        if quota is not None and len(records) > 1:  # nobody knew how many they are before
+            quota.owe(len(records) - 1, 0, task.created_ns)
         host, config, size_bytes = self.store_host, self.config, sum(map(len, records))
         return RocketMQSend(task, topic, queue_id, wait, records, metas, size_bytes, host, config, asked_queue_id, half)
 

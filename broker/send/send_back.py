@@ -70,7 +70,7 @@ class SendBacks:
         The message is read from the log: the topic and id in the request are neither needed nor trusted.
         """
         header: Any = task.request.header
-        group = _accepted(self.retries.group(header.group))
+        group = _accepted(self.retries.group(header.group, task.request.session))
         original = self._read(header.offset)
         self._check_user(task, original.topic)
         max_times = group.retry_max_times if header.max_reconsume_times is None else header.max_reconsume_times

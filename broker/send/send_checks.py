@@ -3,6 +3,7 @@
 Lives here: ``SendChecks``: topic, permission and queue of a send, with RocketMQ's codes and texts; automatic creation.
 """
 
+from pocketmq.auth.session import Session
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.request.request_task import Refusal, refused
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -64,10 +65,11 @@ class SendChecks:
         queue_id: int,
         default_topic: str = AUTO_CREATE_TOPIC,
         client_queue_nums: int = DEFAULT_CLIENT_QUEUE_NUMS,
+        session: Session | None = None,
     ) -> TopicConfig | Refusal:
         """Return the topic, created if that is allowed, or why nothing may be sent to this queue.
 
-        ``queue_id`` below 0 (``ANY_QUEUE``) stands for any queue: the caller chooses one.
+        ``queue_id`` below 0 (``ANY_QUEUE``) stands for any queue: the caller chooses one. ``session``: of the sender.
         """
         config = self._topics.get(topic)
         known = self._open.get(topic)
@@ -76,7 +78,7 @@ class SendChecks:
         if is_send_forbidden(topic):
             return refused(Cause.NO_PERMISSION, refusals.SYSTEM_TOPIC_FORBIDDEN, topic)
         if config is None:
-            created = self._create(topic, default_topic, client_queue_nums)
+            created = self._create(topic, default_topic, client_queue_nums, session)
             if isinstance(created, Refusal):
                 return created
             config = created
@@ -105,14 +107,16 @@ class SendChecks:
         known = self._open.get(topic)
         return None if known is None or topic in self._unsure else known
 
-    def _create(self, topic: str, default_topic: str, client_queue_nums: int) -> TopicConfig | Refusal:
+    def _create(
+        self, topic: str, default_topic: str, client_queue_nums: int, session: Session | None
+    ) -> TopicConfig | Refusal:
         try:
             check_topic_name(topic)
         except TopicIllegal as error:
             return Refusal(int(error.code), error.why, Cause.BAD_REQUEST)
         try:
-            created = self._topics.create_on_send(topic, default_topic, client_queue_nums)
-        except PocketMQError as error:  # the table is full
+            created = self._topics.create_on_send(topic, default_topic, client_queue_nums, session)
+        except PocketMQError as error:  # the table is full, or the user has enough topics
             return Refusal(int(error.code), str(error), error.cause)
         if created is None:
             return refused(Cause.NO_ROUTE, refusals.TOPIC_NOT_EXIST, topic)

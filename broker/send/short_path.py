@@ -20,6 +20,7 @@ Only plainly good frames pass. Whatever is not, at any step, is left in the buff
 which alone decides and words refusals; the request of a task is complete, so it can go either way.
 
 Where users are known, a route also remembers who may take it; the guard judges everybody else's frames on the wide way.
+A connection with a quota pays for each frame here, in one call.
 
 Where flush or slaves are waited for, the append is the short one and the acknowledgement the usual one.
 
@@ -142,6 +143,7 @@ class ShortPath:
             if session is None or session.generation != self._auth.generation:
                 return 0  # the guard knows who this is, or refuses it
         begin_ns = self._monotonic_ns()
+        quota = connection.quota
         host, offer, record_min = connection.remote_host, self._offer, self._record_min
         at = frames = 0
         while received_bytes - at > REQUEST_HEAD.size and frames < FRAMES_MAX:
@@ -162,7 +164,11 @@ class ShortPath:
                 if session is not None:
                     break  # it may have a signature of its own
                 task = self._rocketmq.task(connection, word >> 24, at, body_at, end, begin_ns)
-                if task is None or not offer(task):
+                if task is None or (quota is not None and quota.take(1, end - at, begin_ns) is not None):
+                    break
+                if not offer(task):
+                    if quota is not None:
+                        quota.owe(-1, at - end, begin_ns)  # the wide way takes it again
                     break
                 self._offer = self._executor.queue.offer
                 at = end
@@ -236,8 +242,8 @@ class ShortPath:
                         return at
                     records += ((here - patched_from, size, sys_flag, born_ms, code, uniq_key),)
                     here = record_end
-            if here != end:
-                break
+            if here != end or (quota is not None and quota.take(count, end - at, begin_ns) is not None):
+                break  # over a limit: the wide way refuses it
             body = bytearray(view[body_at:end])
             request = Request(
                 CODE, opaque, False, route.version, route.language, MSGPACK, route.header, body, _NO_EXTRA
@@ -248,6 +254,8 @@ class ShortPath:
             task = Task(connection, request, begin_ns, end - body_at + TASK_BYTES, (frame, turn, None))
             if self.here is None or not self.here.serve(task, frame, turn):
                 if not offer(task):
+                    if quota is not None:
+                        quota.owe(-count, at - end, begin_ns)
                     break  # full: admission refuses it, in its words
                 self._offer = self._executor.queue.offer  # its threads run now: a call less
             at = end

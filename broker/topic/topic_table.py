@@ -13,7 +13,9 @@ from typing import Final
 
 import msgspec
 
+from pocketmq.auth.session import Session
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.topic.creators import claim, without_creator
 from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
@@ -140,8 +142,11 @@ class TopicTable:
             wanted.insert(1, (AUTO_CREATE_TOPIC, config.default_topic_queue_nums, open_perm | Perm.INHERIT))
         return wanted
 
-    def create(self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0) -> TopicConfig:
-        """Return ``topic``, created with these settings when it is missing."""
+    def create(
+        self, topic: str, queue_nums: int, perm: int = 6, topic_sys_flag: int = 0, session: Session | None = None
+    ) -> TopicConfig:
+        """Return ``topic``, created with these settings when it is missing. ``session``: of the user who creates it;
+        raise ``QuotaExceeded`` where the user may create no more."""
         known = self.get(topic)
         if known is not None:
             return known
@@ -156,12 +161,15 @@ class TopicTable:
                 write_queue_nums=queue_nums,
                 perm=perm,
                 topic_sys_flag=topic_sys_flag,
+                attributes=self._claim(session, topic),
             )
             self._store(created)
         self._changed()
         return created
 
-    def create_on_send(self, topic: str, default_topic: str, client_queue_nums: int) -> TopicConfig | None:
+    def create_on_send(
+        self, topic: str, default_topic: str, client_queue_nums: int, session: Session | None = None
+    ) -> TopicConfig | None:
         """Create ``topic`` for a message that was sent to it, or return None if that is not allowed.
 
         The default topic must exist and be inheritable; the new topic gets min(the client's number, the default's write
@@ -173,11 +181,14 @@ class TopicTable:
         if model is None or not model.perm & Perm.INHERIT:
             return None
         queue_nums = max(0, min(client_queue_nums, model.write_queue_nums))
-        return self.create(topic, queue_nums, model.perm & ~Perm.INHERIT)
+        return self.create(topic, queue_nums, model.perm & ~Perm.INHERIT, session=session)
 
-    def put(self, config: TopicConfig) -> None:
-        """Create or change a topic as an administrator asks; raises ``TopicIllegal``, ``TableFull`` or
-        ``PocketMQError``."""
+    def _claim(self, session: Session | None, topic: str) -> dict[str, str]:
+        return claim(session, "topic", topic, (known.attributes for known in self._topics.values()))
+
+    def put(self, config: TopicConfig, session: Session | None = None) -> None:
+        """Create or change a topic as an administrator asks; raises ``TopicIllegal``, ``TableFull``, ``QuotaExceeded``
+        or ``PocketMQError``."""
         check_topic_name(config.topic_name)
         limit = self._config.topic_queue_nums_max
         for nums in (config.read_queue_nums, config.write_queue_nums):
@@ -189,6 +200,9 @@ class TopicTable:
                     hint="fewer queues",
                 )
         with self._lock:
+            config.attributes = without_creator(config.attributes)
+            if self.get(config.topic_name) is None:
+                config.attributes |= self._claim(session, config.topic_name)
             self._store(config)
         self._changed()
 

@@ -9,6 +9,7 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.admin.access_output import print_results, read_password, run_access
+from pocketmq.cli.admin.user_limits import LIMIT_HELP, limits_text, parse_limits
 from pocketmq.cli.output import print_json, print_note, print_rows
 from pocketmq.cli.run import build_group, confirm
 from pocketmq.common.errors import ConfigError
@@ -20,6 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="USER", help="Name of the user: its
 PasswordFile = Annotated[
     str, typer.Option("--password-file", metavar="FILE", help="File with the password; -: standard input.")
 ]
+Limits = Annotated[list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help=LIMIT_HELP)]
 Generate = Annotated[bool, typer.Option("--generate", help="Make a password, and print it once.")]
 
 
@@ -35,14 +37,16 @@ def create(
     super_user: Annotated[bool, typer.Option("--super", help="The user may do everything.")] = False,
     password_file: PasswordFile = "",
     generate: Generate = False,
+    limit: Limits = None,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Make a user on all masters and name servers. It may do nothing before a policy allows it: pocketmq acl create."""
+    limits = parse_limits(limit or ())
     password = read_password(password_file, generate)
 
     async def body(access: "AccessAdmin") -> None:
-        results = await access.create_user(name, password, user_type="Super" if super_user else "Normal")
+        results = await access.create_user(name, password, user_type="Super" if super_user else "Normal", limits=limits)
         if generate:
             print_json({"user": name, "password": password}) if as_json else print(f"password of {name}: {password}")
         print_results(results, f"create user {name}", as_json)
@@ -57,17 +61,21 @@ def update(
     generate: Generate = False,
     user_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="Super or Normal.")] = "",
     enable: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether the user may do anything.")] = None,
+    limit: Limits = None,
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Change a user's password, type or status; it takes effect at once, on open connections too."""
+    """Change a user's password, type, status or limits; it takes effect at once, on open connections too."""
+    limits = parse_limits(limit or ())
     secret = read_password(password_file, generate) if password or password_file or generate else ""
-    if not (secret or user_type or enable is not None):
-        raise ConfigError("nothing to change", hint="--password, --type, --enable or --disable")
+    if not (secret or user_type or limits or enable is not None):
+        raise ConfigError("nothing to change", hint="--password, --type, --enable, --disable or --limit")
     status = "" if enable is None else "enable" if enable else "disable"
 
     async def body(access: "AccessAdmin") -> None:
-        results = await access.update_user(name, password=secret, user_type=user_type, user_status=status)
+        results = await access.update_user(
+            name, password=secret, user_type=user_type, user_status=status, limits=limits
+        )
         if generate:
             print_json({"user": name, "password": secret}) if as_json else print(f"password of {name}: {secret}")
         print_results(results, f"update user {name}", as_json)
@@ -100,11 +108,11 @@ def list_users(
     async def body(access: "AccessAdmin") -> None:
         found = await access.users(part)
         tables = {
-            address: [(user.username, user.user_type, user.user_status) for user in users]
+            address: [(user.username, user.user_type, user.user_status, limits_text(user.limits)) for user in users]
             for address, users in found.items()
         }
         first = next(iter(tables.values()), [])
-        print_rows(("user", "type", "status"), first, as_json)
+        print_rows(("user", "type", "status", "limits"), first, as_json)
         for address, rows in tables.items():
             if rows != first and not as_json:
                 print_note(f"{address} has other users: {', '.join(str(row[0]) for row in rows) or 'none'}")

@@ -105,7 +105,7 @@ def _is_named(name: str, wanted: list[str] | None) -> bool:
     )
 
 
-_SECTION_NAMES = frozenset({"broker", "store", "remoting", "namesrv", "auth", "log", "metrics", "fault"})
+_SECTION_NAMES = frozenset({"broker", "store", "remoting", "namesrv", "auth", "limits", "log", "metrics", "fault"})
 
 
 def _unknown(names: list[str], known: list[str]) -> CommandFailed:

@@ -12,11 +12,11 @@ from pocketmq.cli.config.setting_docs import SettingDoc, setting_docs
 from pocketmq.cli.daemon.daemon import DAEMON_DEFAULTS, SECTIONS
 from pocketmq.common.settings import Layer, Settings
 
-_BROKER_SECTIONS: Final = ("broker", "store", "remoting", "tls", "auth", "log", "metrics")
+_BROKER_SECTIONS: Final = ("broker", "store", "remoting", "tls", "auth", "limits", "log", "metrics")
 COMMANDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "standalone": ("Name server and broker in one process", ("namesrv", *_BROKER_SECTIONS)),
     "broker": ("A broker", _BROKER_SECTIONS),
-    "namesrv": ("A name server", ("namesrv", "remoting", "tls", "auth", "log")),
+    "namesrv": ("A name server", ("namesrv", "remoting", "tls", "auth", "limits", "log")),
 }
 """Command → its title, the sections that it reads, but for ``fault``, which is for tests."""
 LINE_CHARS: Final = 120

@@ -34,6 +34,7 @@ from pocketmq.common.settings import FILE_BYTES_MAX, NOT_SET, Settings, Settings
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.http_server import DEFAULT_PORT, MetricsConfig
+from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.loop import new_event_loop
 from pocketmq.remoting.security.tls_config import ENFORCING, TlsConfig
 from pocketmq.remoting.server import ServerConfig
@@ -59,6 +60,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "tls": TlsConfig,
     "namesrv": NamesrvConfig,
     "auth": AuthConfig,
+    "limits": LimitsConfig,
     "log": LogConfig,
     "metrics": MetricsConfig,
     "fault": FaultConfig,
@@ -240,6 +242,7 @@ async def _started(
                 clock=clock,
                 auth_config=auth_config,
                 tls_config=tls_config,
+                limits_config=settings.get(LimitsConfig),
             )
             with _start_errors():
                 await namesrv.start()
@@ -270,6 +273,7 @@ async def _started(
                 auth=namesrv.auth if shape.namesrv else None,
                 metrics_required=settings.origin("metrics", "listen_port") != DEFAULT_ORIGIN,
                 tls_config=tls_config,
+                limits_config=settings.get(LimitsConfig),
             )
             with _start_errors():
                 await broker.start()

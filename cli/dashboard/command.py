@@ -10,9 +10,9 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.connection import given
-from pocketmq.cli.daemon.access import is_loopback
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.cli.run import run_async
+from pocketmq.common.addresses import is_loopback_host
 from pocketmq.common.errors import ConfigError, PocketMQError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def dashboard(
     connection = given()
     if as_me and connection["credentials"] is None:
         raise ConfigError("bad --as-me", why="this command has no user", hint="--access-key and --secret-key-file")
-    if as_me and (login or not is_loopback(host)):
+    if as_me and (login or not is_loopback_host(host)):
         raise ConfigError("bad --as-me", why="it is for pages without a log-in on loopback", hint="leave it out")
     from pocketmq.cli.dashboard.findings import findings_of
     from pocketmq.cli.dashboard.serving import Listening, serve
@@ -67,7 +67,7 @@ def dashboard(
     from pocketmq.client.log import StandardLog
     from pocketmq.dashboard.options import DashboardOptions, ScenarioInfo
 
-    if not is_loopback(host) and not is_open and not login:
+    if not is_loopback_host(host) and not is_open and not login:
         login = bool(run_async(_demands_user(namesrv)))
         must_log_in(host, login)
     chosen = DashboardOptions(

@@ -10,7 +10,7 @@ Lives here: ``AccessAdmin``.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -75,17 +75,30 @@ class AccessAdmin:
     # ---- users -----------------------------------------------------------------------------------------------------
 
     async def create_user(
-        self, username: str, password: str, *, user_type: str = "Normal", user_status: str = "enable"
+        self,
+        username: str,
+        password: str,
+        *,
+        user_type: str = "Normal",
+        user_status: str = "enable",
+        limits: Mapping[str, int] | None = None,
     ) -> dict[str, str]:
-        """Make a user on all servers."""
-        body = encode_body(UserInfo(username, password, user_type, user_status))
+        """Make a user on all servers. ``limits``: field of ``UserLimits`` → what the user may have in place of what
+        the settings say; 0: no limit."""
+        body = encode_body(UserInfo(username, password, user_type, user_status, dict(limits or {}) or None))
         return await self._change(RequestCode.AUTH_CREATE_USER, UserRequestHeader(username), body, "user not created")
 
     async def update_user(
-        self, username: str, *, password: str = "", user_type: str = "", user_status: str = ""
+        self,
+        username: str,
+        *,
+        password: str = "",
+        user_type: str = "",
+        user_status: str = "",
+        limits: Mapping[str, int] | None = None,
     ) -> dict[str, str]:
-        """Change a user on all servers; what is empty stays."""
-        body = encode_body(UserInfo(username, password, user_type, user_status))
+        """Change a user on all servers; what is empty stays. A limit below 0 is as the settings say again."""
+        body = encode_body(UserInfo(username, password, user_type, user_status, dict(limits or {}) or None))
         return await self._change(RequestCode.AUTH_UPDATE_USER, UserRequestHeader(username), body, "user not changed")
 
     async def delete_user(self, username: str) -> dict[str, str]:

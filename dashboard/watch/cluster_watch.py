@@ -187,7 +187,7 @@ class ClusterWatch:
                 known = self.state.brokers.get(address)
                 if known is None or known.name != name:
                     known = BrokerState(name, _integer(broker_id), address)
-                known.broker_id, known.cluster = _integer(broker_id), data.cluster
+                known.broker_id, known.cluster = _integer(broker_id), data.cluster or ""
                 found[address] = known
         self.state.brokers = dict(list(found.items())[:BROKERS_MAX])
         await asyncio.gather(*map(self._runtime, self.state.brokers.values()))

@@ -41,6 +41,16 @@ TABLES: Final = [
         declares="HTTP failures by address",
     ),
     Row(
+        "remoting/limits/server_limits.py ServerLimits.hosts ServerLimits.connects ServerLimits.users"
+        " ServerLimits.barred ServerLimits.counts; remoting/limits/quota.py Buckets.inbound Buckets.outbound;"
+        " broker/metrics/observation.py Observation.quota_refusals; broker/metrics/sources.py Sources.quota_refusals",
+        "connections from ever new addresses, as ever new users",
+        "10,000 addresses and users, and 4,096 barred addresses; of more, the oldest are forgotten, users with"
+        " connections last; four buckets each; one count a kind of limit",
+        "tests/remoting/limits/test_server_limits.py::test_what_peers_can_fill_is_bounded",
+        declares="limits by address; connects by address; limits by user; addresses that may not connect",
+    ),
+    Row(
         "auth/auth_table.py EntryBody.actions EntryBody.source_ips PolicyBody.entries _AclBody.policies _FileBody.users"
         " _FileBody.acls",
         "an administrator's users and policies without end",

@@ -39,6 +39,8 @@ class UserInfo(Body):
     password: str | None = ""
     user_type: str | None = ""
     user_status: str | None = ""
+    limits: dict[str, int] | None = None
+    """Ours: limit → what the user may have in place of the settings'; 0: no limit, below 0: as the settings say."""
 
 
 class UserList(msgspec.Struct):

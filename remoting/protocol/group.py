@@ -144,6 +144,8 @@ class SubscriptionGroupConfigBody(Body):
     notify_consumer_ids_changed_enable: bool = True
     group_sys_flag: int = 0
     consume_timeout_minute: int = 15
+    attributes: dict[str, str] | None = {}
+    """RocketMQ 5's; ours: the user who has created the group."""
 
 
 class SubscriptionGroupWrapper(Body):

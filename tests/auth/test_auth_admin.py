@@ -55,7 +55,7 @@ class Rig:
         request = Request(code, 1, False, 0, 0, JSON, header, data, {}, session=session)
         return self.admin.handlers[code](request, "10.0.0.1:5000")
 
-    def make(self, name: str = "alice", password: str = "alice-secret", **fields: str) -> None:
+    def make(self, name: str = "alice", password: str = "alice-secret", **fields: Any) -> None:
         self.ask(R.AUTH_CREATE_USER, acl.UserRequestHeader(name), acl.UserInfo(name, password, **fields))
 
     def allow(self, resource: str = "Topic:orders", code: RequestCode = R.AUTH_CREATE_ACL, **entry: Any) -> None:

@@ -17,6 +17,10 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.codec import Request, decode_request, encode_request
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import JSON, MSGPACK, PREFIX_BYTES, Frame
+from pocketmq.remoting.limits.config import LimitsConfig
+from pocketmq.remoting.limits.quota import QuotaExceeded
+from pocketmq.remoting.limits.server_limits import ServerLimits
+from pocketmq.remoting.limits.user_limits import UserLimits
 from pocketmq.remoting.protocol import PROTOCOL
 from pocketmq.remoting.protocol.access import Place
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
@@ -53,6 +57,9 @@ class FakeConnection:
         self.session: Any = None
         self.nonce = ""
         self.peer_name = ""
+        self.speaker: Any = None
+        self.quota: Any = None
+        self.quota_user = ""
 
 
 class Rig:
@@ -320,14 +327,96 @@ def test_addresses_count() -> None:
 
 def test_many_wrong_signatures_are_refused_unread_for_a_second() -> None:
     rig = Rig()
-    connection = FakeConnection()
+    connection: Any = FakeConnection()
     wrong, right = Credentials("alice", "wrong"), Credentials("alice", "alice-secret")
     for _ in range(FAILURES_MAX):
         assert rig.refusal(connection, send("orders", wrong)) == "check signature failed."
-    assert "wait a second" in rig.refusal(connection, send("orders", right))
+    refused = rig.guard.refusal(connection, send("orders", right))
+    assert isinstance(refused, QuotaExceeded)
+    assert str(refused) == f"[QUOTA]not checked: more than {FAILURES_MAX} wrong signatures a second from 10.1.2.3"
+    assert (refused.code, refused.retriable, 1 <= refused.retry_after_ms <= 1_000) == (2, True, True)
     assert rig.refusal(FakeConnection("10.9.9.9"), send("orders", right)) == ""
     rig.clock.advance_ms(1_000)
     assert rig.refusal(connection, send("orders", right)) == ""
+
+
+def test_who_has_signed_well_is_served_while_the_address_is_flooded() -> None:
+    """As another user the same connection is a stranger."""
+    rig = Rig()
+    connection, right = FakeConnection(), Credentials("alice", "alice-secret")
+    assert rig.refusal(connection, send("orders", right)) == ""
+    for _ in range(FAILURES_MAX):
+        rig.refusal(FakeConnection(), send("orders", Credentials("alice", "wrong")))
+    assert rig.refusal(connection, send("orders", right)) == ""
+    assert rig.refusal(connection, send("orders", Credentials("root", "root-secret"))).startswith("[QUOTA]")
+    assert rig.refusal(FakeConnection(), send("orders", right)).startswith("[QUOTA]")
+
+
+def quota_of(connection: Any) -> Any:
+    return connection.quota
+
+
+def limited(rig: Rig, **settings: int) -> ServerLimits:
+    rig.guard.limits = ServerLimits(LimitsConfig(**settings), rig.clock)
+    return rig.guard.limits
+
+
+def test_an_address_that_fails_too_often_may_not_connect_for_the_rest_of_the_second() -> None:
+    rig = Rig()
+    limits = limited(rig)
+    for _ in range(FAILURES_MAX):
+        assert limits.admits("10.1.2.3")
+        assert isinstance(rig.prove(FakeConnection(), secret="wrong"), PocketMQError)
+    assert not limits.admits("10.1.2.3")
+    assert limits.admits("10.9.9.9")
+    rig.clock.advance_ms(1_000)
+    assert limits.admits("10.1.2.3")
+
+
+def test_a_user_s_limits_are_those_of_the_settings_unless_it_has_its_own() -> None:
+    rig = Rig(inner_access_key="inner", inner_secret_key="inner-secret")
+    limited(rig, user_messages_in_per_second=1_000, user_connections_max=7)
+    own = msgspec.structs.replace(ALICE, limits=UserLimits(messages_in_per_second=5, connections_max=0))
+    of_settings = rig.proved().session.limits
+    assert (of_settings.messages_in_per_second, of_settings.connections_max) == (1_000, 7)
+    rig.table.replace(rig.table.contents.with_user(own))
+    of_alice = rig.proved().session.limits
+    assert (of_alice.messages_in_per_second, of_alice.connections_max, of_alice.topics_max) == (5, 0, 0)
+    assert rig.proved(ROOT).session.limits is None
+    assert rig.proved(User(username="inner", password="inner-secret")).session.limits is None
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+def test_a_change_of_a_user_s_limits_holds_on_its_open_connections(kind: int) -> None:
+    rig = Rig()
+    limited(rig)
+    right = Credentials("alice", "alice-secret")
+    connection: Any = FakeConnection() if kind == JSON else rig.proved()
+    request = send("orders", right) if kind == JSON else append("orders")
+    assert rig.refusal(connection, request) == ""
+    assert quota_of(connection) is None
+    slow = msgspec.structs.replace(ALICE, limits=UserLimits(messages_in_per_second=5))
+    rig.table.replace(rig.table.contents.with_user(slow))
+    assert rig.refusal(connection, request) == ""
+    assert [bucket.limit.rate for bucket in quota_of(connection).inbound] == [5]
+    rig.table.replace(rig.table.contents.with_user(ALICE))
+    assert rig.refusal(connection, request) == ""
+    assert quota_of(connection) is None
+
+
+def test_a_connection_beyond_the_user_s_number_is_refused_however_its_user_is_known() -> None:
+    rig = Rig()
+    limits = limited(rig, user_connections_max=1)
+    assert isinstance(rig.prove(FakeConnection()), AuthenticateResponseHeader)
+    by_proof, by_signature, by_certificate = FakeConnection(), FakeConnection(), FakeConnection()
+    by_certificate.peer_name = "alice"
+    text = "[QUOTA]connection refused: user alice has 1 connections, limit 1"
+    assert str(rig.prove(by_proof)) == text
+    assert rig.refusal(by_signature, send("orders", Credentials("alice", "alice-secret"))) == text
+    for _ in range(2):
+        assert rig.refusal(by_certificate, append("orders")) == text
+    assert [each.session for each in (by_proof, by_signature, by_certificate)] == [None, None, None]
+    assert limits.counts["connections"] == 4
 
 
 def test_servers_of_the_cluster_are_super_users_by_their_own_keys() -> None:

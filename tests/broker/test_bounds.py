@@ -29,6 +29,8 @@ from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import Cause
 from pocketmq.common.events import NullLog
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.limits.config import LimitsConfig
+from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.pending import Pending, PendingTable
 from pocketmq.remoting.protocol.client import SubscriptionData
 from pocketmq.remoting.refused_requests import RefusedRequests
@@ -101,6 +103,36 @@ def locks() -> Filled:
     table: LockTable[int] = LockTable(1, 100, itertools.count().__next__, 200_000)
     ids = (f"{number}".ljust(1024, "x") for number in itertools.count())
     return table, (table.try_lock("g", each, 1, [("T", number % 500)], 0) for number, each in enumerate(ids))
+
+
+def peers_limits() -> ServerLimits:
+    config = LimitsConfig(connects_per_address_per_second=1, address_bytes_in_per_second=1, user_connections_max=1)
+    return ServerLimits(config, CLOCK)
+
+
+def limited_hosts() -> Filled:
+    limits = peers_limits()
+
+    def connect(number: int) -> None:
+        limits.admits(f"host{number}")
+        limits.opened(SimpleNamespace(host=f"host{number}", quota=None))
+
+    return limits, repeat(connect)
+
+
+def limited_users() -> Filled:
+    limits = peers_limits()
+
+    def speak(number: int) -> None:
+        peer = SimpleNamespace(host="host", quota=None, quota_user="")
+        limits.speaks(peer, f"user{number}", limits.of_users)
+
+    return limits, repeat(speak)
+
+
+def barred() -> Filled:
+    limits = peers_limits()
+    return limits, repeat(lambda number: limits.bar(f"host{number}", 1 << 62))
 
 
 def topics() -> Filled:
@@ -254,6 +286,10 @@ FILLS: Final[dict[str, Callable[[], Filled]]] = {
     "outcomes": ended_transactions,
     "given-up half messages": ended_transactions,
     "connections": server,
+    "limits by address": limited_hosts,
+    "connects by address": limited_hosts,
+    "limits by user": limited_users,
+    "addresses that may not connect": barred,
     "half-received frames": half_frames,
     "requests to one peer": pending,
 }

@@ -62,5 +62,5 @@ def test_who_tries_again() -> None:
 
 def test_a_client_s_mistakes() -> None:
     """They are logged at level info and cause no incident."""
-    assert {"bad_request", "codec", "no_permission", "no_route"} == CLIENTS_OWN
+    assert {"bad_request", "codec", "no_permission", "no_route", "quota"} == CLIENTS_OWN
     assert all(REFUSALS[Cause(each)].fault is Fault.CLIENT for each in CLIENTS_OWN)
