@@ -92,6 +92,27 @@ def test_a_user_is_made_changed_listed_and_deleted(rig: Rig) -> None:
     assert AuthFile(str(rig.path)).load() == rig.auth.table.contents
 
 
+def test_limits_of_a_user_are_given_changed_and_taken_back(rig: Rig) -> None:
+    def shown() -> dict[str, int] | None:
+        return decode_body(rig.ask(R.AUTH_GET_USER, acl.UserRequestHeader("alice")), acl.UserInfo).limits
+
+    def update(**limits: int) -> None:
+        rig.ask(R.AUTH_UPDATE_USER, acl.UserRequestHeader("alice"), acl.UserInfo("alice", "", "", "", limits))
+
+    rig.make(limits={"bytes_in_per_second": 10, "topics_max": 0})
+    assert shown() == {"bytes_in_per_second": 10, "topics_max": 0}
+    rig.ask(R.AUTH_UPDATE_USER, acl.UserRequestHeader("alice"), acl.UserInfo("alice", "", "", "disable"))
+    assert shown() == {"bytes_in_per_second": 10, "topics_max": 0}
+    update(bytes_in_per_second=-1, groups_max=7)
+    assert shown() == {"topics_max": 0, "groups_max": 7}
+    assert AuthFile(str(rig.path)).load() == rig.auth.table.contents
+    update(topics_max=-1, groups_max=-5)
+    assert shown() is None
+    for wrong in ({"bytes": 1}, {"topics_max": 1 << 60}):
+        with pytest.raises(AuthIllegal, match="limit"):
+            update(**wrong)
+
+
 def test_no_answer_and_no_event_shows_a_password(rig: Rig) -> None:
     rig.make()
     rig.allow()

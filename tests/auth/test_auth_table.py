@@ -8,9 +8,11 @@ from pocketmq.auth.errors import AuthIllegal, PolicyNotFound, UserNotFound
 from pocketmq.auth.policies import Policy, PolicyType, entry_of
 from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.common.errors import DECODE_ERRORS
+from pocketmq.remoting.limits.user_limits import UserLimits
 
 ALICE = User(username="alice", password="alice-secret", user_type=UserType.SUPER)
-BOB = User(username="bob", password="bob-secret", user_status=UserStatus.DISABLE)
+LIMITS = UserLimits(bytes_in_per_second=10, topics_max=0)
+BOB = User(username="bob", password="bob-secret", user_status=UserStatus.DISABLE, limits=LIMITS)
 POLICIES = (
     Policy((entry_of("Topic:orders*", ["Pub", "Sub"], "Allow", ["10.0.0.0/8", "::1"]), entry_of("*", ["All"], "Deny"))),
     Policy((entry_of("Group:*", ["Sub"], "Allow"),), PolicyType.DEFAULT),
