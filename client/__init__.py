@@ -4,6 +4,7 @@
 
 The packages in the order of the data flow:
 
+    telemetry                OpenTelemetry, if it is switched on
     message, connection      messages and receipts; name servers, routes, one instance a process and name server
     arrow, trace             columns instead of objects; message trace
     sender, producer, transaction, staged, durable   messages out
@@ -11,8 +12,8 @@ The packages in the order of the data flow:
     admin                    administration
 
 ``blocking`` wraps producer and consumers for programs without asyncio. The public names are those in ``__all__`` and
-the packages ``admin``, ``durable`` and ``idempotence``. Every error of the SDK is a ``PocketMQError``; those that
-public calls raise are here. No module here knows broker or store.
+the packages ``admin``, ``durable``, ``idempotence`` and ``telemetry``. Every error of the SDK is a ``PocketMQError``;
+those that public calls raise are here. No module here knows broker or store.
 """
 
 import importlib

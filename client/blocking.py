@@ -10,6 +10,7 @@ long as the method it wraps.
 import asyncio
 import concurrent.futures
 import contextlib
+import contextvars
 import os
 import signal
 import threading
@@ -200,7 +201,11 @@ class Producer(_Face):
     ) -> "concurrent.futures.Future[Receipt]":
         """Send and return a future; all errors come through it. Callbacks of the future run in the loop's thread."""
         future: concurrent.futures.Future[Receipt] = concurrent.futures.Future()
-        self._thread.post(self._send_soon, message, selector, timeout_ms, future)
+        if self.instance.telemetry is None:
+            self._thread.post(self._send_soon, message, selector, timeout_ms, future)
+        else:  # the span of this thread is the parent of the send's
+            run = contextvars.copy_context().run
+            self._thread.post(run, self._send_soon, message, selector, timeout_ms, future)
         return future
 
     def _send_soon(
@@ -380,7 +385,15 @@ class PushConsumer(_Face):
         def iterate() -> Generator[ReceivedMessage, None, None]:
             self.start()
             while (message := self._thread.call(following())) is not None:
-                yield message
+                begun = stream.begun
+                if begun is None:
+                    yield message
+                    continue
+                begun.enter()  # of this thread, which runs the body of the loop
+                try:
+                    yield message
+                finally:
+                    begun.leave()
 
         return iterate()
 

@@ -13,6 +13,7 @@ from pocketmq.client.handlers.process_queue import ProcessLimits
 from pocketmq.client.producer.producer_options import ProducerSettings
 from pocketmq.client.pull.offsets import ConsumeFromWhere, FirstStart
 from pocketmq.client.push.consumer_options import ConsumerSettings
+from pocketmq.client.telemetry.switch import TelemetryArgument
 from pocketmq.common.value_codec import BodyCodec
 from pocketmq.remoting.security.client_security import TLSArgument
 from pocketmq.remoting.security.credentials import Credentials
@@ -23,6 +24,7 @@ class ProducerArguments(ProducerSettings, total=False):
 
     credentials: Credentials | None
     tls: TLSArgument
+    telemetry: TelemetryArgument
     instance: ClientInstance | None
 
 
@@ -42,6 +44,7 @@ class PullConsumerArguments(TypedDict, total=False):
     check_crc: bool
     credentials: Credentials | None
     tls: TLSArgument
+    telemetry: TelemetryArgument
     instance: ClientInstance | None
 
 
@@ -60,4 +63,5 @@ class PushConsumerArguments(ConsumerSettings, total=False):
     codec: BodyCodec
     credentials: Credentials | None
     tls: TLSArgument
+    telemetry: TelemetryArgument
     instance: ClientInstance | None

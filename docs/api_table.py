@@ -18,6 +18,7 @@ MODULES: Final = (
     "pocketmq.client.admin",
     "pocketmq.client.durable",
     "pocketmq.client.idempotence",
+    "pocketmq.client.telemetry",
     "pocketmq.testing",
     "pocketmq.pipeline",
 )

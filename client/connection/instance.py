@@ -20,6 +20,7 @@ from pocketmq.client.connection.route import BrokerAddresses, RouteTable, TopicR
 from pocketmq.client.connection.route_wait import no_route, wait_for_route
 from pocketmq.client.errors import BrokerNotExist, ForkedClient, NoRoute, NotStarted, answer_error
 from pocketmq.client.log import StandardLog
+from pocketmq.client.telemetry.switch import TelemetryArgument, spans_for
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.events import EventLog
@@ -164,7 +165,8 @@ class ClientInstance:
 
     Belongs to one event loop and one process. After a fork every call raises ``ForkedClient``.
 
-    ``credentials`` and ``tls`` hold for every connection; the files of ``tls`` are read once.
+    ``credentials`` and ``tls`` hold for every connection; the files of ``tls`` are read once. ``telemetry``:
+    OpenTelemetry for every producer and consumer; None: what ``telemetry.instrument`` has chosen for the process.
     """
 
     def __init__(
@@ -178,6 +180,7 @@ class ClientInstance:
         log: EventLog | None = None,
         credentials: Credentials | None = None,
         tls: TLSArgument = None,
+        telemetry: TelemetryArgument = None,
     ) -> None:
         self.options = options or ClientOptions()
         self.security = client_security(credentials, tls)
@@ -189,6 +192,8 @@ class ClientInstance:
         self._pid = os.getpid()
         name = instance_name or f"{self._pid}#{self.random.getrandbits(48):012x}"
         self.client_id = f"{socket.gethostname() or 'localhost'}@{name}"
+        self.telemetry = spans_for(telemetry, self.client_id, self.clock)
+        """OpenTelemetry's spans of its users; None: there is no telemetry."""
         self.ids = UniqueIdGenerator(self.clock)
         self.routes = RouteTable(refresh_after_ms=self.options.poll_name_server_interval_ms)
         self.name_servers: NameServers

@@ -3,7 +3,7 @@
     producer, producer_options   the face and its settings
     pending_send                 a send that the short path does not take
     stages, send_chain concerns beside sending: the protocol, and the chain of a producer
-    compression, send_trace      two stages: smaller bodies; message trace
+    compression, send_trace, send_telemetry      stages: smaller bodies; message trace; OpenTelemetry
     short_path                   plain messages, with a fraction of the calls: frames of a turn, their ends
     overlap                      whether a turn is cut in two, measured
     short_append, short_targets  one such frame; the constant parts of frames by broker, topic and queue

@@ -21,6 +21,7 @@ from pocketmq.client.producer.request_reply import ReplyDone, Requests
 from pocketmq.client.producer.selectors import QueueSelector
 from pocketmq.client.producer.send_chain import SendChain
 from pocketmq.client.producer.send_port import SendPort
+from pocketmq.client.producer.send_telemetry import SendTelemetry
 from pocketmq.client.producer.send_trace import SendTrace
 from pocketmq.client.producer.short_path import ShortPath
 from pocketmq.client.producer.short_targets import ShortTargets
@@ -35,7 +36,8 @@ from pocketmq.client.sender.retry_budget import FLOOR, RATIO, RetryBudget
 from pocketmq.client.sender.retry_gate import RetryGate
 from pocketmq.client.sender.section import Section
 from pocketmq.client.sender.sender import SectionSender
-from pocketmq.client.trace.trace import TraceDispatcher, trace_group
+from pocketmq.client.telemetry.switch import TelemetryArgument
+from pocketmq.client.trace.trace import GROUP_PREFIX, TraceDispatcher, trace_group
 from pocketmq.common.body_codec import LEVEL_DEFAULT, CompressionType
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message, ReceivedMessage
@@ -92,6 +94,7 @@ class Producer(Lifecycle):
         stages: Sequence[SendStage] = (),
         credentials: Credentials | None = None,
         tls: TLSArgument = None,
+        telemetry: TelemetryArgument = None,
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
@@ -113,7 +116,7 @@ class Producer(Lifecycle):
             in_flight_oneways_max=in_flight_oneways_max,
         )
         self.group = group
-        self.instance = instance = instance_for(instance, namesrv, credentials, tls)
+        self.instance = instance = instance_for(instance, namesrv, credentials, tls, telemetry)
         self.in_flight = InFlight(in_flight_bytes_max, in_flight_sends_max, in_flight_oneways_max)
         codes = DEFAULT_RETRY_RESPONSE_CODES if retry_response_codes is None else retry_response_codes
         self.retry = RetryPolicy(set(map(int, codes)), send_msg_max_timeout_per_request_ms)
@@ -134,6 +137,8 @@ class Producer(Lifecycle):
             retry_another_broker_when_not_store_ok=retry_another_broker_when_not_store_ok,
         )
         chosen: list[SendStage] = []
+        if instance.telemetry is not None and not group.startswith(GROUP_PREFIX):
+            chosen.append(SendTelemetry(instance, instance.telemetry))
         if compress_type is not None:
             chosen.append(Compression(compress_type, compress_level, compress_msg_body_over_howmuch))
         if enable_message_trace:

@@ -89,6 +89,8 @@ class Requests:
                 await asyncio.wait((reply,), timeout=self._left_ms(deadline_ns) / 1000)
             if not reply.done():
                 raise _no_reply(message.topic, timeout_ms, correlation_id, sending)
+            if instance.telemetry is not None:
+                instance.telemetry.received("", [reply.result()], deadline_ns - timeout_ms * 1_000_000)
             return reply.result()
         finally:
             table.remove(correlation_id)

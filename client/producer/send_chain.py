@@ -32,7 +32,7 @@ class SendChain:
         self.keeps_order = bool(in_order)
         """Whether batches with sharding keys are sent message by message."""
         self.entering: tuple[Callable[[PendingSend], Future[None] | None], ...] = _overriding("enter", stages)
-        self.entering_batch: tuple[Callable[[Sequence[Message], Future[Sequence[Receipt]]], None], ...]
+        self.entering_batch: tuple[Callable[[list[Message], Future[Sequence[Receipt]]], None], ...]
         self.entering_batch = _overriding("enter_batch", stages)
         self.taking: tuple[Callable[[PendingSend], bool], ...] = _overriding("take", in_order)
         self.placing: tuple[Callable[..., bool], ...] = _overriding("place", in_order)

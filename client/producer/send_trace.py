@@ -48,7 +48,7 @@ class SendTrace(SendStage):
 
         future.add_done_callback(done)
 
-    def enter_batch(self, messages: Sequence[Message], future: "asyncio.Future[Sequence[Receipt]]") -> None:
+    def enter_batch(self, messages: list[Message], future: "asyncio.Future[Sequence[Receipt]]") -> None:
         """Trace a batch once all receipts are there; each message costs its share of the time (RocketMQ)."""
         clock = self._instance.clock
         started_ms, started_ns = clock.now_ms(), clock.monotonic_ns()

@@ -25,7 +25,8 @@ A stage that counts what the brokers of a producer refuse:
 
     producer = Producer("orders", namesrv, stages=[Refusals()])
 
-Compression (``compression``), message trace (``send_trace``) and durable retry (``client.durable.retry``) are stages.
+Compression (``compression``), message trace (``send_trace``), OpenTelemetry (``send_telemetry``) and durable retry
+(``client.durable.retry``) are stages.
 """
 
 from asyncio import Future
@@ -79,11 +80,14 @@ class SendStage:
         """Take a checked message before it is placed; return a future if it must wait, and its topic behind it.
 
         ``send.future`` will have its receipt; it is None for a oneway send. Changes to the message are not checked
-        again, and ``send.plain`` must stay true of it.
+        again, and ``send.plain`` must stay true of it. ``send.message`` may be replaced by a copy.
         """
 
-    def enter_batch(self, messages: Sequence[Message], future: "Future[Sequence[Receipt]]") -> None:
-        """Take the checked messages of a ``send_batch``; ``future`` will have all receipts, or the error."""
+    def enter_batch(self, messages: list[Message], future: "Future[Sequence[Receipt]]") -> None:
+        """Take the checked messages of a ``send_batch``; ``future`` will have all receipts, or the error.
+
+        A message in the list may be replaced by one that differs in its properties; these are not checked again.
+        """
 
     def take(self, send: PendingSend) -> bool:
         """Take over a send before its route is looked up; return False to let it go on.

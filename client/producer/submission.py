@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pocketmq.client.connection.instance import ClientInstance
+from pocketmq.client.connection.instance import ClientInstance, retrieve_exception
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.connection.route import TopicRoute
 from pocketmq.client.errors import WrongLoop
@@ -186,14 +186,20 @@ class Submission:
         if hooks.enter is not None:
             hooks.enter(send)
         topic = message.topic
-        if send.ready is None and topic not in self._parked:
-            if hooks.take is not None and not oneway and hooks.take(send):
-                return
-            route = self.instance.routes.get(topic)
-            if route is not None and route.write_queues and not (route.borrowed and send.is_queue_chosen):
-                self._put(send, route)
-                return
-        self.parking.park(send)
+        try:
+            if send.ready is None and topic not in self._parked:
+                if hooks.take is not None and not oneway and hooks.take(send):
+                    return
+                route = self.instance.routes.get(topic)
+                if route is not None and route.write_queues and not (route.borrowed and send.is_queue_chosen):
+                    self._put(send, route)
+                    return
+            self.parking.park(send)
+        except Exception as error:
+            if hooks.enter is not None and future is not None and not future.done():
+                future.set_exception(error)  # for the stages, which wait for its end; its caller gets the exception
+                retrieve_exception(future)
+            raise
 
     def _put(self, send: PendingSend, route: TopicRoute) -> None:
         """Choose the queue of a checked message and add it to the section for that."""

@@ -25,6 +25,8 @@ from pocketmq.client.pull.offsets import (
 from pocketmq.client.pull.pull_round import QUEUES_PER_PULL_MAX, Round, next_round
 from pocketmq.client.pull.pull_wire import NO_OFFSET, PULL_BYTES_DEFAULT, PULL_BYTES_MAX, PullResult, PullWire
 from pocketmq.client.pull.subscription import ALL, Subscription, parse_sql, parse_subscription, subscription_data
+from pocketmq.client.telemetry.conventions import ACK
+from pocketmq.client.telemetry.switch import TelemetryArgument
 from pocketmq.client.together import together
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.message import ReceivedMessage
@@ -77,6 +79,7 @@ class PullConsumer(Lifecycle):
         check_crc: bool = False,
         credentials: Credentials | None = None,
         tls: TLSArgument = None,
+        telemetry: TelemetryArgument = None,
         instance: ClientInstance | None = None,
     ) -> None:
         check_group_name(group)
@@ -87,7 +90,8 @@ class PullConsumer(Lifecycle):
         self.consume_from_where = self._first.where
         self.pull_bytes_max = pull_bytes_max
         self.check_crc = check_crc
-        self.instance = instance_for(instance, namesrv, credentials, tls)
+        self.instance = instance_for(instance, namesrv, credentials, tls, telemetry)
+        self._telemetry = self.instance.telemetry
         self._wire = PullWire(self.instance, group)
         self._positions: dict[MessageQueue, int] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -175,6 +179,13 @@ class PullConsumer(Lifecycle):
         """
         self._check_running()
         chosen = dict(self._positions if offsets is None else offsets)
+        if self._telemetry is None:
+            await self._commit(chosen)
+            return
+        with self._telemetry.settling(ACK, self.group, same_topic(chosen)):
+            await self._commit(chosen)
+
+    async def _commit(self, chosen: Mapping[MessageQueue, int]) -> None:
         for queue, offset in chosen.items():
             check_offset(offset)
             if self.instance.routes.get(queue.topic) is None:
@@ -210,25 +221,33 @@ class PullConsumer(Lifecycle):
         queues = await self._queues_of(target)
         subscription = await self._subscribed(queues, tags)
         await self._place(queues)
-        clock = self.instance.clock
-        deadline_ns = clock.monotonic_ns() + timeout_ms * 1_000_000
-        while True:
-            left_ms = max((deadline_ns - clock.monotonic_ns()) // 1_000_000, 0)
-            rounds = await self._round(self._positions, queues, subscription, max_messages, int(left_ms))
-            messages: list[ReceivedMessage] = []
-            for result in rounds.results:
-                messages += self._messages(result, subscription)
-            if len(messages) > max_messages:
-                messages = messages[:max_messages]
-                for message in messages:  # RocketMQ's pull has no common limit for several queues
-                    self._positions[_queue_of(message)] = message.queue_offset + 1
-                for queue, offset in rounds.before.items():
-                    if all(_queue_of(message) != queue for message in messages):
-                        self._positions[queue] = offset
-            else:
-                self._positions.update(rounds.after)
-            if messages or (not rounds.moved and clock.monotonic_ns() >= deadline_ns):
-                return messages
+        clock, telemetry = self.instance.clock, self._telemetry
+        started_ns = clock.monotonic_ns()
+        deadline_ns = started_ns + timeout_ms * 1_000_000
+        try:
+            while True:
+                left_ms = max((deadline_ns - clock.monotonic_ns()) // 1_000_000, 0)
+                rounds = await self._round(self._positions, queues, subscription, max_messages, int(left_ms))
+                messages: list[ReceivedMessage] = []
+                for result in rounds.results:
+                    messages += self._messages(result, subscription)
+                if len(messages) > max_messages:
+                    messages = messages[:max_messages]
+                    for message in messages:  # RocketMQ's pull has no common limit for several queues
+                        self._positions[_queue_of(message)] = message.queue_offset + 1
+                    for queue, offset in rounds.before.items():
+                        if all(_queue_of(message) != queue for message in messages):
+                            self._positions[queue] = offset
+                else:
+                    self._positions.update(rounds.after)
+                if messages or (not rounds.moved and clock.monotonic_ns() >= deadline_ns):
+                    if messages and telemetry is not None:
+                        telemetry.received(self.group, messages, started_ns)
+                    return messages
+        except BaseException as error:
+            if telemetry is not None:
+                telemetry.not_received(self.group, same_topic(queues), error, started_ns)
+            raise
 
     async def stream(
         self,
@@ -290,6 +309,7 @@ class PullConsumer(Lifecycle):
         else:
             cursors = await self._start_offsets(queues, start)
         self._positions.update(cursors)
+        telemetry = self._telemetry
         ends: dict[MessageQueue, int] = {}
         if stop_at_end:
             offsets = await together(self._wire.max_offset, queues)
@@ -303,7 +323,13 @@ class PullConsumer(Lifecycle):
                         return
                 if pulling is None:
                     pulling = self._prefetch(cursors, queues, subscription)
-                current = await pulling
+                asked_ns = 0 if telemetry is None else self.instance.clock.monotonic_ns()
+                try:
+                    current = await pulling
+                except BaseException as error:
+                    if telemetry is not None:
+                        telemetry.not_received(self.group, same_topic(queues), error, asked_ns)
+                    raise
                 pulling = None
                 cursors.update(current.after)
                 remaining = [queue for queue in queues if cursors[queue] < ends[queue]] if stop_at_end else queues
@@ -317,6 +343,8 @@ class PullConsumer(Lifecycle):
                 if stop_at_end and any(offset > ends[queue] for queue, offset in after.items()):
                     messages = [message for message in messages if message.queue_offset < ends[_queue_of(message)]]
                     after = {queue: min(offset, ends[queue]) for queue, offset in after.items()}
+                if messages and telemetry is not None:
+                    telemetry.received(self.group, messages, asked_ns)
                 yield messages, after
         finally:
             if pulling is not None:
@@ -354,8 +382,9 @@ class PullConsumer(Lifecycle):
         queues = await self._queues_of(target)
         subscription = await self._subscribed(queues, tags)
         await self._place(queues)
-        clock = self.instance.clock
-        deadline_ns = clock.monotonic_ns() + timeout_ms * 1_000_000
+        clock, telemetry = self.instance.clock, self._telemetry
+        started_ns = clock.monotonic_ns()
+        deadline_ns = started_ns + timeout_ms * 1_000_000
         batches: list[pa.RecordBatch] = []
         count = size_bytes = whole = 0
         moved: dict[MessageQueue, int] = {}  # applied with the returned rows: an error must not skip any
@@ -406,8 +435,10 @@ class PullConsumer(Lifecycle):
                 whole = len(batches)
                 if not round_.moved and (count or clock.monotonic_ns() >= deadline_ns):
                     break
-        except PocketMQError:
+        except PocketMQError as error:
             if not whole:
+                if telemetry is not None:
+                    telemetry.not_received(self.group, same_topic(queues), error, started_ns)
                 raise
             del batches[whole:]  # return the earlier rows; the next call meets the error again
         finally:
@@ -415,6 +446,8 @@ class PullConsumer(Lifecycle):
                 pulling.cancel()
                 await asyncio.gather(pulling, return_exceptions=True)
         self._positions.update(moved)
+        if count and telemetry is not None:
+            telemetry.received_rows(self.group, same_topic(queues), count, started_ns)
         return concat_batches(batches, wanted) if batches else empty_batch(wanted)
 
     # -- inside ------------------------------------------------------------------------------------------------
@@ -546,6 +579,12 @@ class PullConsumer(Lifecycle):
 
 def _queue_of(message: ReceivedMessage) -> MessageQueue:
     return MessageQueue(message.topic, message.broker_name, message.queue_id)
+
+
+def same_topic(queues: Iterable[MessageQueue]) -> str:
+    """Return the topic of all queues, or an empty string for several."""
+    topics = {queue.topic for queue in queues}
+    return topics.pop() if len(topics) == 1 else ""
 
 
 def _filtered(

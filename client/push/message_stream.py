@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from pocketmq.client.errors import NotStarted, SubscriptionIllegal
 from pocketmq.client.handlers.consume_result import ConsumeResult, Later
+from pocketmq.client.handlers.process_telemetry import Processing, ProcessTelemetry
 from pocketmq.common.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -27,7 +28,15 @@ class MessageStream:
     last message is delivered again, unless ``ack`` was called for it. One task iterates at a time.
     """
 
-    def __init__(self, consumer: "PushConsumer", topic: str, *, auto_ack: bool, prefetch: int) -> None:
+    def __init__(
+        self,
+        consumer: "PushConsumer",
+        topic: str,
+        *,
+        auto_ack: bool,
+        prefetch: int,
+        telemetry: ProcessTelemetry | None = None,
+    ) -> None:
         if type(prefetch) is not int or not 1 <= prefetch <= PREFETCH_MAX:
             raise SubscriptionIllegal("stream refused", why=f"prefetch={prefetch!r}", hint=f"1 to {PREFETCH_MAX}")
         self.topic = topic
@@ -42,6 +51,10 @@ class MessageStream:
         self._news: asyncio.Future[None] | None = None
         self._iterating = False
         self._closed = False
+        self._telemetry = telemetry
+        self._spans: dict[int, Processing] = {}  # as ``_open``, until ``deliver`` has the decision
+        self.begun: Processing | None = None
+        """The span of the message that was handed out last; None: there is no telemetry."""
 
     async def deliver(self, message: ReceivedMessage) -> _Answer:
         """Take a message as the consumer's handler; return when the user has decided about it."""
@@ -59,6 +72,13 @@ class MessageStream:
                 if entry in self._waiting:
                     self._waiting.remove(entry)
                 self._open.pop(id(message), None)
+                if self._spans:
+                    self._end_span(message, answer)
+
+    def _end_span(self, message: ReceivedMessage, answer: "asyncio.Future[_Answer]") -> None:
+        processing = self._spans.pop(id(message), None)
+        if processing is not None:
+            processing.returned(answer.result() if answer.done() and not answer.cancelled() else Later())
 
     def __aiter__(self) -> Self:
         return self
@@ -73,6 +93,9 @@ class MessageStream:
             await self._consumer.start()
         if self._auto_ack and self._last is not None:
             self.ack(self._last)
+        if self.begun is not None:
+            self.begun.leave()
+            self.begun = None
         self._reader = asyncio.current_task()
         self._iterating = True
         try:
@@ -91,6 +114,9 @@ class MessageStream:
         message, answer = self._waiting.popleft()
         self._open[id(message)] = answer
         self._last = message
+        if self._telemetry is not None:  # the body of the caller's loop runs inside the span
+            self.begun = self._spans[id(message)] = self._telemetry.begin((message,))
+            self.begun.enter()
         return message
 
     def give_back(self) -> None:
@@ -113,6 +139,7 @@ class MessageStream:
         """Take messages again: the consumer starts once more."""
         self._places = asyncio.Semaphore(self._prefetch)
         self._open.clear()
+        self._spans.clear()
         self._last = None
         self._closed = False
 

@@ -20,6 +20,7 @@ from pocketmq.client.handlers.handler_watch import HandlerWatch
 from pocketmq.client.handlers.handlers import ConcurrentMode
 from pocketmq.client.handlers.ordered import OrderedMode
 from pocketmq.client.handlers.process_queue import ProcessLimits
+from pocketmq.client.handlers.process_telemetry import ProcessTelemetry
 from pocketmq.client.handlers.queue_mode import ConsumeContext
 from pocketmq.client.handlers.traced_handler import traced
 from pocketmq.client.handlers.typed_handler import typed_handler
@@ -38,6 +39,7 @@ from pocketmq.client.push.rebalance_service import RebalanceService, TopicConsum
 from pocketmq.client.push.send_back import SendBack, show_origin
 from pocketmq.client.push.stop_signals import DEFAULT_SIGNALS, StopSignals
 from pocketmq.client.push.subscription_check import SubscriptionCheck
+from pocketmq.client.telemetry.switch import TelemetryArgument
 from pocketmq.client.trace.trace import ConsumeTrace, TraceDispatcher, trace_group
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.message import ReceivedMessage
@@ -103,6 +105,7 @@ class PushConsumer(Lifecycle):
         codec: BodyCodec = JSON,
         credentials: Credentials | None = None,
         tls: TLSArgument = None,
+        telemetry: TelemetryArgument = None,
         instance: ClientInstance | None = None,
         **settings: Unpack[ConsumerSettings],
     ) -> None:
@@ -116,7 +119,7 @@ class PushConsumer(Lifecycle):
         first = group_start(start, consume_from_where, ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, consume_timestamp_ms)
         self.group = group
         self.options = ConsumerOptions(**settings)
-        self.instance = instance_for(instance, namesrv, credentials, tls)
+        self.instance = instance_for(instance, namesrv, credentials, tls, telemetry)
         self.statistics = ConsumerStatistics(self.instance.clock)
         directory = Path(offset_store_dir) if offset_store_dir is not None else Path.home() / ".pocketmq_offsets"
         self._topics: dict[str, TopicConsumption] = {}
@@ -124,6 +127,8 @@ class PushConsumer(Lifecycle):
         self._check = SubscriptionCheck(self.instance, group)
         self._given_policy = failure_policy
         self._codec = codec
+        spans = self.instance.telemetry
+        self._telemetry = None if spans is None else ProcessTelemetry(spans, group, self.options.message_model)
         if first.timestamp_ms is None:
             first = first._replace(timestamp_ms=self.instance.clock.now_ms() - START_BEFORE_MS)
         self._first = first
@@ -163,6 +168,8 @@ class PushConsumer(Lifecycle):
         )
         self._watch = HandlerWatch(self.instance.clock)
         self._policy = self._given_policy if self._given_policy is not None else self._make_policy()
+        if self._telemetry is not None:
+            self._policy = self._telemetry.settling(self._policy)
         context = ConsumeContext(
             group=self.group,
             message_model=self.options.message_model,
@@ -217,7 +224,7 @@ class PushConsumer(Lifecycle):
         subscription = self._subscription(topic, tags, sql)
 
         def register(handler: AnyHandler) -> AnyHandler:
-            self._register(subscription, typed_handler(handler, self._codec, body, batch=False), 0, ordered)
+            self._register(subscription, self._handler(handler, body, batch=False), 0, ordered)
             return handler
 
         return register
@@ -245,8 +252,7 @@ class PushConsumer(Lifecycle):
         subscription = self._subscription(topic, tags, sql)
 
         def register(handler: AnyHandler) -> AnyHandler:
-            typed = typed_handler(handler, self._codec, body, batch=True)
-            self._register(subscription, typed, max_messages, ordered)
+            self._register(subscription, self._handler(handler, body, batch=True), max_messages, ordered)
             return handler
 
         return register
@@ -260,12 +266,17 @@ class PushConsumer(Lifecycle):
         when the next one is asked for; else ``stream.ack(message)``. At most ``prefetch`` messages wait for the caller.
         """
         subscription = self._subscription(topic, tags, sql, while_running=True)
-        stream = MessageStream(self, topic, auto_ack=auto_ack, prefetch=prefetch)
+        stream = MessageStream(self, topic, auto_ack=auto_ack, prefetch=prefetch, telemetry=self._telemetry)
         self._register(subscription, stream.deliver, 0, False)
         self._streams.append(stream)
         if self._running:
             self._rebalance_service.subscribed()
         return stream
+
+    def _handler(self, handler: Callable[..., Any], body: Any, *, batch: bool) -> Callable[..., Any]:
+        """Return a handler that takes messages, inside a span if there is telemetry."""
+        typed = typed_handler(handler, self._codec, body, batch=batch)
+        return typed if self._telemetry is None else self._telemetry.observed(typed, is_batch=batch)
 
     def _subscription(self, topic: str, tags: str, sql: str | None, *, while_running: bool = False) -> Subscription:
         check_topic_name(topic)

@@ -5,6 +5,8 @@ bounded number.
 """
 
 import asyncio
+import contextvars
+import functools
 import inspect
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -223,6 +225,8 @@ class TransactionChecks:
         """Run a plain function in a thread; await what it returns if that can be awaited."""
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._concurrency, thread_name_prefix="pocketmq-transaction")
+        if self._instance.telemetry is not None:  # the current span is that of the thread, too
+            function = functools.partial(contextvars.copy_context().run, function)
         result = await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
         return await result if inspect.isawaitable(result) else result
 

@@ -32,6 +32,8 @@ from pocketmq.client.message.transaction_message import (
 from pocketmq.client.producer.producer import Producer
 from pocketmq.client.producer.producer_options import ProducerSettings, check_range
 from pocketmq.client.producer.selectors import QueueSelector
+from pocketmq.client.telemetry.conventions import COMMIT, MESSAGE_ID, MESSAGE_TYPE, ROLLBACK
+from pocketmq.client.telemetry.switch import TelemetryArgument
 from pocketmq.client.transaction.transaction_checks import Check, TransactionChecks
 from pocketmq.client.transaction.transaction_end import End, EndSender
 from pocketmq.common.errors import ConfigError, PocketMQError
@@ -74,6 +76,7 @@ class TransactionProducer(Producer):
         check_timeout_ms: int = CHECK_TIMEOUT_MS,
         credentials: Credentials | None = None,
         tls: TLSArgument = None,
+        telemetry: TelemetryArgument = None,
         instance: ClientInstance | None = None,
         **options: Unpack[ProducerSettings],
     ) -> None:
@@ -85,11 +88,14 @@ class TransactionProducer(Producer):
             )
         check_range("check_concurrency", check_concurrency, 1, 1000, whole=True)
         check_range("check_timeout_ms", check_timeout_ms, 1, 3_600_000, whole=True)
-        super().__init__(group, namesrv, credentials=credentials, tls=tls, instance=instance, **options)
+        super().__init__(
+            group, namesrv, credentials=credentials, tls=tls, telemetry=telemetry, instance=instance, **options
+        )
         self._ends = EndSender(self.instance, group)
         self._check_arguments = (check, check_concurrency, check_timeout_ms)
         self.checks = self._new_checks()
         self._finder: asyncio.Task[None] | None = None
+        self._end_half = self._decide if self.instance.telemetry is None else self._decide_in_span
 
     def _new_checks(self) -> TransactionChecks:
         check, concurrency, timeout_ms = self._check_arguments
@@ -172,7 +178,7 @@ class TransactionProducer(Producer):
             self.checks.end(msg_id)
             raise
         try:
-            return await self._decide(receipt, state, timeout_ms)
+            return await self._end_half(receipt, state, timeout_ms)
         finally:  # not earlier: a check meanwhile must not query a state that is being sent
             self.checks.end(msg_id)
 
@@ -200,7 +206,7 @@ class TransactionProducer(Producer):
         half.msg_id = receipt.msg_id
         if receipt.status is not SendStatus.SEND_OK:
             with contextlib.suppress(TransactionRefused):
-                await self._decide(receipt, LocalTransactionState.ROLLBACK_MESSAGE, timeout_ms)
+                await self._end_half(receipt, LocalTransactionState.ROLLBACK_MESSAGE, timeout_ms)
             raise TransactionNotBegun(
                 "transaction not begun",
                 why=f"the half message is stored with {receipt.status.name}: {receipt.durability}",
@@ -237,6 +243,17 @@ class TransactionProducer(Producer):
             broker, end, timeout_ms=limit_ms, attempts=END_ATTEMPTS, first=first, deadline_ns=deadline_ns
         )
         return TransactionReceipt(receipt, state, acknowledged)
+
+    async def _decide_in_span(
+        self, receipt: Receipt, state: LocalTransactionState, timeout_ms: int | None
+    ) -> TransactionReceipt:
+        """Do the same inside OpenTelemetry's span of the decision; there is none while it is unknown."""
+        spans = self.instance.telemetry
+        if spans is None or state is LocalTransactionState.UNKNOW:
+            return await self._decide(receipt, state, timeout_ms)
+        kind = COMMIT if state is LocalTransactionState.COMMIT_MESSAGE else ROLLBACK
+        with spans.settling(kind, "", receipt.topic, {MESSAGE_ID: receipt.msg_id, MESSAGE_TYPE: "transaction"}):
+            return await self._decide(receipt, state, timeout_ms)
 
     def _tell_unknown(self, receipt: Receipt, why: str) -> None:
         self.instance.log.info("transaction_unknown", msg_id=receipt.msg_id, broker=receipt.broker, why=why)
@@ -312,7 +329,7 @@ class Transaction:
         if state is None:
             state = LocalTransactionState.COMMIT_MESSAGE if kind is None else LocalTransactionState.UNKNOW
         try:
-            self.result = await producer._decide(receipt, state, self._arguments[1])
+            self.result = await producer._end_half(receipt, state, self._arguments[1])
         except TransactionRefused as refused:
             if error is None:
                 raise

@@ -112,6 +112,7 @@ CLOCKS: Final = [
         " client/trace/trace.py ConsumeTrace.after ConsumeTrace.before; client/connection/reply_table.py _received;"
         " broker/send/reply_processor.py ReplyProcessor._header; client/transaction/transaction_checks.py"
         " TransactionChecks.sending; client/pull/pull_consumer.py PullConsumer._start_offsets;"
+        " client/telemetry/spans.py Spans.begin;"
         " store/offline/repair.py Repair._copy; common/logs.py Logs._enqueue Logs._write_some;"
         " auth/server_auth.py ServerAuth.__init__",
         "write a wrong time into messages, traces, names of files or the log",

@@ -163,6 +163,11 @@ QUIET_TABLES: Final = [
         " client/handlers/queue_locks.py *; client/handlers/worker_pool.py Worker*",
         "one entry for each queue of the application's routes, or for each of its workers",
     ),
+    Quiet(
+        "client/producer/send_telemetry.py SendTelemetry._sections SendTelemetry._sends; client/telemetry/spans.py"
+        " Spans._common",
+        "one entry for each send in flight, which in_flight_sends_max bounds; two attributes of the client",
+    ),
     Quiet("store/disk/own_place.py OwnPlace._identities", "three paths of the store itself"),
     Quiet(
         "client/push/stop_signals.py _HOLDS _Hold._before _Hold._stops",

@@ -438,11 +438,18 @@ TABLES: Final = [
     Row(
         "client/handlers/process_queue.py ProcessQueue._open ProcessQueue._done; client/handlers/worker_pool.py"
         " PoolQueue.messages PoolQueue.timers; client/handlers/ordered_queue.py OrderedRunner.messages"
-        " OrderedRunner.attempts; client/push/message_stream.py MessageStream._waiting MessageStream._open",
+        " OrderedRunner.attempts; client/push/message_stream.py MessageStream._waiting MessageStream._open"
+        " MessageStream._spans",
         "a broker that sends faster than handlers work",
         "messages, bytes and span of a queue and a topic stop its pull",
         "tests/client/handlers/test_process_queue.py::test_limits_by_count_size_and_span"
         " tests/client/push/test_push_consumer.py::test_the_limits_pause_the_pull",
+    ),
+    Row(
+        "client/handlers/process_telemetry.py ProcessTelemetry._failed",
+        "messages without end that handlers fail with",
+        "1,024 spans are remembered, then the oldest is forgotten: a hand-over lacks its parent",
+        "tests/client/handlers/test_process_telemetry.py::test_the_spans_of_failed_messages_are_bounded",
     ),
     Row(
         "client/trace/trace.py TraceDispatcher._queue TraceDispatcher._sending",

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 import pocketmq.client
-from pocketmq.client import Admin, blocking, durable, idempotence
+from pocketmq.client import Admin, blocking, durable, idempotence, telemetry
 from pocketmq.common.errors import PocketMQError
 
 RAISES = re.compile(r"[Rr]aises? ((?:(?:, | or | and )?``\w+``)+)")
-MODULES = (pocketmq.client, blocking, durable, idempotence)
+MODULES = (pocketmq.client, blocking, durable, idempotence, telemetry)
 
 
 def public_texts() -> Iterator[tuple[str, str]]:

@@ -89,7 +89,31 @@ BLOCK
 log.show()
 """
 
-FRAMES: Final = {"names": NAMES, "consumer": CONSUMER, "loop": LOOP, "pull": PULL, "staged": STAGED, "spark": SPARK}
+TELEMETRY: Final = """
+import asyncio
+from opentelemetry import propagate, trace
+from pocketmq.client import *
+
+tracer = trace.get_tracer("docs")
+
+
+async def main():
+    async with PullConsumer(group="docs", namesrv="127.0.0.1:9876") as consumer:
+        BLOCK
+
+
+asyncio.run(main())
+"""
+
+FRAMES: Final = {
+    "names": NAMES,
+    "consumer": CONSUMER,
+    "loop": LOOP,
+    "pull": PULL,
+    "staged": STAGED,
+    "spark": SPARK,
+    "telemetry": TELEMETRY,
+}
 
 
 def fill(name: str, fragment: str) -> str:
