@@ -128,7 +128,7 @@ final class Consumers {
 
     /** A pull consumer; with a topic its first heartbeat tells it the broker's version, which SQL filters need. */
     Object pullStart(Command command) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.text("group"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(command.text("group"), Access.hook());
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(command.text("name"));
         consumer.setVipChannelEnabled(false);
@@ -199,7 +199,7 @@ final class Consumers {
 
     /** A lite pull consumer that subscribes, or is assigned every queue of a topic. */
     Object liteStart(Command command) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(command.text("group"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(command.text("group"), Access.hook());
         consumer.setNamesrvAddr(namesrv);
         consumer.setInstanceName(command.text("name"));
         consumer.setVipChannelEnabled(false);

@@ -55,7 +55,7 @@ final class Producers {
         String name = command.text("name");
         DefaultMQProducer producer;
         if (command.yes("transaction")) {
-            TransactionMQProducer transactional = new TransactionMQProducer(command.text("group"));
+            TransactionMQProducer transactional = new TransactionMQProducer(command.text("group"), Access.hook());
             Decisions listener = new Decisions();
             transactional.setTransactionListener(listener);
             decisions.put(name, listener);

@@ -2,6 +2,8 @@ import java.util.Set;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.message.Message;
@@ -14,11 +16,12 @@ final class Versions {
     }
 
     static DefaultMQProducer producer(String group, boolean trace) {
-        return new DefaultMQProducer(group, trace);
+        return new DefaultMQProducer(group, Access.hook(), trace, null);
     }
 
     static DefaultMQPushConsumer pushConsumer(String group, boolean trace) {
-        return new DefaultMQPushConsumer(group, trace);
+        AllocateMessageQueueStrategy averagely = new AllocateMessageQueueAveragely();
+        return new DefaultMQPushConsumer(group, Access.hook(), averagely, trace, null);
     }
 
     static DefaultMQProducer compressing(String group, String type) {

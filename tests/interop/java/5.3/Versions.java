@@ -17,13 +17,13 @@ final class Versions {
     }
 
     static DefaultMQProducer producer(String group, boolean trace) {
-        DefaultMQProducer producer = new DefaultMQProducer(group);
+        DefaultMQProducer producer = new DefaultMQProducer(group, Access.hook());
         producer.setEnableTrace(trace);
         return producer;
     }
 
     static DefaultMQPushConsumer pushConsumer(String group, boolean trace) {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, Access.hook());
         consumer.setEnableTrace(trace);
         return consumer;
     }
