@@ -23,14 +23,14 @@ from pocketmq.client.admin.admin import NotFound
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.dashboard.live.event_stream import EventStream, event
 from pocketmq.dashboard.options import DashboardOptions
-from pocketmq.dashboard.pages import groups, messages, overview, topics
+from pocketmq.dashboard.pages import groups, login, messages, overview, topics
 from pocketmq.dashboard.pages.desk import Desk, Entry, LogInFirst, desk_of
 from pocketmq.dashboard.security.guard import Guard
 
 VIEWERS_MAX: Final = 250
 """Pages that move at the same time; one more is shown without moving."""
 ALIVE_S: Final = 15.0
-MODULES: Final = (overview, topics, groups, messages)
+MODULES: Final = (overview, topics, groups, messages, login)
 _STATUS: Final = {
     Cause.NO_PERMISSION: 403,
     Cause.BAD_REQUEST: 400,
@@ -98,7 +98,7 @@ async def _changes(desk: Desk, entry: Entry, name: str) -> AsyncGenerator[bytes,
             except TimeoutError:
                 yield b": waiting\n\n"
                 continue
-            if desk.visits.of(entry.request).credentials != entry.visit.credentials:  # logged out meanwhile
+            if not desk.is_still(entry):
                 yield event("end", "")
                 return
             revision = state.revision

@@ -125,6 +125,10 @@ class Desk:
             raise LogInFirst("log in first")
         return Entry(request, visit, watch, state)
 
+    def is_still(self, entry: Entry) -> bool:
+        """Return whether the visitor of an open page has not logged out meanwhile."""
+        return self.visits.of(entry.request, is_here=False).credentials == entry.visit.credentials
+
     async def form(self, entry: Entry) -> dict[str, str]:
         """Return the fields of a form that changes something. Raises ``NotAllowed``."""
         if not self.options.allow_writes:

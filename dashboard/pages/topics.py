@@ -99,7 +99,9 @@ async def _tail(request: Request) -> Response:
                     await asyncio.wait_for(viewer.wake.wait(), ALIVE_S)
                 except TimeoutError:
                     yield b": waiting\n\n"
-                    continue
+                if not desk.is_still(entry):
+                    yield event("end", "logged out")
+                    return
                 messages, left_out = viewer.take()
                 for message in messages:
                     number += 1

@@ -36,3 +36,13 @@ class Throttle:
         now_ns = time.monotonic_ns()
         self._failures.setdefault(address, deque(maxlen=FAILURES_MAX)).append(now_ns)
         self._all.append(now_ns)
+
+    def succeeded(self, address: str) -> None:
+        """Take the last failure back: the try was counted before its answer."""
+        own = self._failures.get(address)
+        if own:
+            own.pop()
+            if not own:
+                del self._failures[address]
+        if self._all:
+            self._all.pop()

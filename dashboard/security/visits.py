@@ -54,8 +54,9 @@ class Visits:
         self._secret = secrets.token_bytes(32)
         self._logged_in: dict[str, _LoggedIn] = {}
 
-    def of(self, request: Request) -> Visit:
-        """Return the visitor; one without a valid cookie is new."""
+    def of(self, request: Request, *, is_here: bool = True) -> Visit:
+        """Return the visitor; one without a valid cookie is new. ``is_here`` False: a page that is open, and nobody may
+        look at, does not keep its user logged in."""
         visit_id = self._id_of(request.cookies.get(COOKIE, ""))
         is_new = not visit_id
         if is_new:
@@ -66,7 +67,7 @@ class Visits:
             if now_ns - known.seen_ns > IDLE_S * 1e9 or now_ns - known.began_ns > LIFE_S * 1e9:
                 del self._logged_in[visit_id]
                 known = None
-            else:
+            elif is_here:
                 known.seen_ns = now_ns
         credentials = known.credentials if known is not None else self._options.credentials
         user = credentials.access_key if credentials is not None else ""

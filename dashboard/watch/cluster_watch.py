@@ -75,6 +75,7 @@ class ClusterWatch:
         self._topic_focus: dict[str, int] = {}
         self._group_focus: dict[str, int] = {}
         self._turn = 0
+        self._refuses_strangers = False
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._start_lock = asyncio.Lock()
         self._doctor: asyncio.Task[None] | None = None
@@ -139,6 +140,7 @@ class ClusterWatch:
     async def _run(self) -> None:
         while not self.is_idle:
             began_ns = time.monotonic_ns()
+            self._refuses_strangers = False
             try:
                 await self._look_once()
             except PocketMQError as error:
@@ -146,6 +148,7 @@ class ClusterWatch:
             except Exception as error:  # a fault in one answer must not blind all viewers
                 self._options.log.error("dashboard_look_failed", error=repr(error), exc_info=error)
                 self.state.problems["cluster"] = f"the dashboard failed: {error!r}"
+            self.state.needs_login = self._refuses_strangers
             self.looks += 1
             self.state.revision += 1
             self.state.at_ms = self.admin.instance.clock.now_ms()
@@ -159,7 +162,6 @@ class ClusterWatch:
         await self.start()
         await self._brokers()
         state.problems.pop("cluster", None)
-        state.needs_login = False
         masters = [each for each in state.masters if not each.error]
         seldom_ns = min(NAMES_S, NAMES_LOOKS * self._options.interval_s) * 1e9
         if now_ns - self._names_ns > seldom_ns:
@@ -199,6 +201,7 @@ class ClusterWatch:
                 broker.is_pocketmq = await self.reader.is_pocketmq(broker.address)
         except PocketMQError as error:
             broker.error = _text(error)
+            self._refuses_strangers |= needs_login(error)
             return
         telemetry = table.pop(TELEMETRY_KEY, "")
         broker.telemetry = None
@@ -372,8 +375,7 @@ class ClusterWatch:
 
     def _problem(self, what: str, error: PocketMQError) -> None:
         self.state.problems[what] = _text(error)
-        if needs_login(error):
-            self.state.needs_login = True
+        self._refuses_strangers |= needs_login(error)
         for broker in self.state.brokers.values():
             broker.error = broker.error or "not asked: the name servers did not say where it is"
 
