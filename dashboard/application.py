@@ -23,14 +23,24 @@ from pocketmq.client.admin.admin import NotFound
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.dashboard.live.event_stream import EventStream, event
 from pocketmq.dashboard.options import DashboardOptions
-from pocketmq.dashboard.pages import groups, login, messages, overview, topics
+from pocketmq.dashboard.pages import (
+    connections,
+    dead_letters,
+    groups,
+    login,
+    messages,
+    overview,
+    replication,
+    topics,
+    waiting,
+)
 from pocketmq.dashboard.pages.desk import Desk, Entry, LogInFirst, desk_of
 from pocketmq.dashboard.security.guard import Guard
 
 VIEWERS_MAX: Final = 250
 """Pages that move at the same time; one more is shown without moving."""
 ALIVE_S: Final = 15.0
-MODULES: Final = (overview, topics, groups, messages, login)
+MODULES: Final = (overview, topics, groups, messages, dead_letters, waiting, replication, connections, login)
 _STATUS: Final = {
     Cause.NO_PERMISSION: 403,
     Cause.BAD_REQUEST: 400,

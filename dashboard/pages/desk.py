@@ -3,6 +3,7 @@
 Lives here: ``Desk``, ``Entry``; the errors that become pages: ``LogInFirst``, ``NotAllowed``.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -89,6 +90,7 @@ class Desk:
         self.answers = SharedAnswers()
         self.fragments: dict[str, Fragment] = {}
         self.viewers = 0
+        self.promoting = asyncio.Lock()
         self._notes: dict[str, str] = {}
         self._made: dict[object, str] = {}
         self._templates = jinja2.Environment(

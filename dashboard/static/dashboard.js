@@ -12,7 +12,21 @@ const say = (live) => {
 // ---- a part of the page that the server sends whenever it has changed
 
 const live = document.getElementById("live");
-if (live) {
+if (live && live.dataset.reload) { // a page that asks brokers itself: it is loaded again while somebody looks
+  const again = async () => {
+    const busy = live.querySelector("input:checked") || live.contains(document.activeElement) && /^(input|select)$/i.test(document.activeElement.tagName);
+    if (document.hidden || busy) return;
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin", redirect: "error" });
+      if (!answer.ok) throw new Error(String(answer.status));
+      const part = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
+      if (part && part.innerHTML !== live.innerHTML) live.replaceChildren(...part.childNodes);
+      say(true);
+    } catch { say(false); }
+  };
+  const loop = () => setTimeout(async () => { await again(); loop(); }, Number(live.dataset.reload) * 1000);
+  loop();
+} else if (live) {
   const replace = (html) => {
     const active = live.contains(document.activeElement) ? document.activeElement : null;
     const key = active && (active.id || active.getAttribute("href"));
@@ -87,9 +101,15 @@ if (tail) {
 
 // ---- questions before a change, and keys
 
-for (const form of document.querySelectorAll("form[data-confirm]")) {
-  form.addEventListener("submit", (event) => { if (!window.confirm(form.dataset.confirm)) event.preventDefault(); });
-}
+document.addEventListener("submit", (event) => {
+  const question = event.target.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
+
+document.addEventListener("change", (event) => {
+  if (!event.target.matches("[data-all]")) return;
+  for (const box of event.target.closest("table").querySelectorAll("tbody input[type=checkbox]")) box.checked = event.target.checked;
+});
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey) return;

@@ -27,6 +27,7 @@ from pocketmq.dashboard.watch.reading import ClusterReader
 from pocketmq.dashboard.watch.state import BrokerState, ClusterState, GroupState, GroupTopic, TopicState
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.remoting.errors import AuthenticationFailed
+from pocketmq.remoting.protocol.group import Connection
 from pocketmq.remoting.security.credentials import Credentials
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
 
@@ -38,9 +39,11 @@ NAMES_S: Final = 10.0
 """Time between two questions for names and producers, and visits of the doctor; ``NAMES_LOOKS`` looks if less."""
 NAMES_LOOKS: Final = 5
 TOPICS_A_LOOK: Final = 40
-"""Topics that are asked one by one in a look."""
+"""Topics that are asked one by one in a look; groups, while somebody looks at all members."""
 FOCUS_MAX: Final = 200
 FOCUS_S: Final = 15.0
+MEMBERS_MAX: Final = 500
+"""Members of one group that a watch keeps."""
 LAGGING: Final = 10
 """Groups of the overview, whose lag in time is asked for."""
 AT_ONCE: Final = 8
@@ -75,6 +78,7 @@ class ClusterWatch:
         self._topic_focus: dict[str, int] = {}
         self._group_focus: dict[str, int] = {}
         self._turn = 0
+        self._members_until_ns = 0
         self._refuses_strangers = False
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._start_lock = asyncio.Lock()
@@ -118,6 +122,10 @@ class ClusterWatch:
     def focus_groups(self, names: Iterable[str]) -> None:
         """Note the groups on a page: their members and their lag in time are asked in each look."""
         self._note(self._group_focus, names)
+
+    def want_members(self) -> None:
+        """Note that somebody looks at the members of all groups: some groups are asked in each look, in turn."""
+        self._members_until_ns = time.monotonic_ns() + int(FOCUS_S * 1e9)
 
     async def stop(self) -> None:
         """End the watch and its client."""
@@ -170,6 +178,7 @@ class ClusterWatch:
         await asyncio.gather(*(self._consume_stats(each) for each in masters if each.address not in self._no_stats))
         await self._topic_ends(masters)
         await self._groups_in_focus(masters)
+        await self._all_members(masters)
         state.puts.append(sum(each.put_rate for each in state.brokers.values() if each.broker_id == 0))
         state.gets.append(sum(each.get_rate for each in state.brokers.values()))
         state.lags.append(float(sum(each.lag for each in state.groups.values())))
@@ -334,8 +343,18 @@ class ClusterWatch:
             ages = await asyncio.gather(*(self._behind(group.name, topic.topic, each.address) for each in masters))
             topic.behind_ms = max(ages, default=0)
         if group.name in self._group_focus:
-            counts = await asyncio.gather(*(self._members(group.name, each.address) for each in masters))
-            group.members = max(counts, default=0)
+            await self._members_of(group, masters)
+
+    async def _all_members(self, masters: list[BrokerState]) -> None:
+        if time.monotonic_ns() < self._members_until_ns:
+            groups = sorted(self.state.groups.values(), key=lambda each: each.asked_ns)[:TOPICS_A_LOOK]
+            await asyncio.gather(*(self._members_of(each, masters) for each in groups))
+
+    async def _members_of(self, group: GroupState, masters: list[BrokerState]) -> None:
+        found = await asyncio.gather(*(self._members(group.name, each) for each in masters))
+        group.connections = [each for part in found for each in part][:MEMBERS_MAX]
+        group.members = len({member.client_id for _, member in group.connections})
+        group.asked_ns = time.monotonic_ns()
 
     async def _behind(self, group: str, topic: str, address: str) -> int:
         with contextlib.suppress(PocketMQError):
@@ -343,12 +362,12 @@ class ClusterWatch:
                 return await self.reader.behind_ms(address, group, topic)
         return 0
 
-    async def _members(self, group: str, address: str) -> int:
+    async def _members(self, group: str, broker: BrokerState) -> list[tuple[str, Connection]]:
         with contextlib.suppress(PocketMQError):
             async with self._gate:
-                found = await self.reader.consumers(address, group)
-                return 0 if found is None else len(found.connection_set)
-        return 0
+                found = await self.reader.consumers(broker.address, group)
+                return [] if found is None else [(broker.name, each) for each in found.connection_set]
+        return []
 
     async def _visit(self) -> None:
         doctor = self._options.doctor

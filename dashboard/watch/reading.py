@@ -71,6 +71,7 @@ class ClusterReader:
         """Return up to ``count`` messages of a queue from ``offset`` on; joins no group."""
         from pocketmq.common.record_columns import received_messages  # NumPy: not at import
 
+        await self._know(queue)
         found: list[ReceivedMessage] = []
         while len(found) < count:
             wanted = count - len(found)
@@ -87,7 +88,13 @@ class ClusterReader:
 
     async def offset_by_time(self, queue: MessageQueue, at_ms: int) -> int:
         """Return the first offset of a queue stored at ``at_ms`` or later."""
+        await self._know(queue)
         return await self._wire.offset_by_time(queue, at_ms)
+
+    async def _know(self, queue: MessageQueue) -> None:
+        """Let the instance know the brokers of a topic: pulls take their addresses from its routes."""
+        instance = self.admin.instance
+        await instance.route(queue.topic, timeout_ms=instance.options.api_timeout_ms)
 
     async def ask(self, address: str, code: int, header: Header | None, what: str, *accepted: int) -> Any:
         """Send one request to a broker; raise ``BrokerAnswerError`` for a code other than success and ``accepted``."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from pocketmq.common.topics import is_dlq_topic, is_retry_topic, is_system_topic
 from pocketmq.dashboard.options import DoctorFinding
-from pocketmq.remoting.protocol.group import ProducerInfo
+from pocketmq.remoting.protocol.group import Connection, ProducerInfo
 from pocketmq.remoting.telemetry import TelemetrySnapshot
 
 POINTS: Final = 90
@@ -115,6 +115,9 @@ class GroupState:
     name: str
     topics: dict[str, GroupTopic] = field(default_factory=dict)
     members: int | None = None
+    connections: list[tuple[str, Connection]] = field(default_factory=list)
+    """(broker, member), as they were when the watch last asked."""
+    asked_ns: int = 0
     lags: deque[float] = field(default_factory=points)
 
     @property
