@@ -1,4 +1,4 @@
-"""RocketMQ's Java clients with ``AclClientRPCHook``, over TLS, with a name server and a broker that know their users."""
+"""RocketMQ's Java clients with ``AclClientRPCHook`` and TLS, and servers that know their users."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
