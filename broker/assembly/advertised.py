@@ -89,7 +89,7 @@ def resolve(host: str) -> str:
     """Return the numeric address of a name; raise ``ConfigError`` if it has none. Blocks; worker thread."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:  # a UnicodeError is one
         raise ConfigError(
             "the advertised address has no number",
             why=f"{host} cannot be resolved: {getattr(error, 'strerror', None) or error}",

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 
 TEXT_BYTES_MAX: Final = 64 << 10
@@ -56,7 +56,7 @@ def shown_bytes(body: bytes) -> Shown:
     if not is_cut and text[:1] in ("{", "["):
         try:
             pretty = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-        except (ValueError, RecursionError):
+        except DECODE_ERRORS:
             pass
         else:
             return Shown("json", visible(pretty[: 4 * TEXT_BYTES_MAX], keep="\n"), len(body))

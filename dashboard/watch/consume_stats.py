@@ -65,7 +65,7 @@ def decode_consume_stats(body: bytes) -> list[GroupProgress]:
     try:
         try:
             answer = _ANSWER.decode(_KEY.sub(_as_text, body))
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             answer = _ANSWER.decode(standard_json(body))
         found = [
             progress

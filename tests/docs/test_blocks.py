@@ -34,7 +34,7 @@ NOT_RUN: Final = {
     "docs/message-kinds.md": 1,
     "docs/offline.md": 5,
     "docs/quickstart.md": 2,
-    "docs/security.md": 3,
+    "docs/security.md": 4,
     "docs/spark-jobs.md": 4,
     "docs/spark.md": 3,
     "docs/telemetry.md": 1,
