@@ -31,7 +31,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection
-from pocketmq.remoting.limits.quota import QuotaExceeded, exceeded
+from pocketmq.remoting.limits.quota import QuotaExceeded, TooManyWrong
 from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol import PROTOCOL
@@ -43,8 +43,8 @@ from pocketmq.remoting.security.signature import ACCESS_KEY, verify
 SESSIONS_MAX: Final = 10_000
 """Pairs of user and address remembered; a full table starts again."""
 FAILURES_MAX: Final = 50
-"""Wrong proofs and signatures of one address in one second; more are refused unread, and so are its new
-connections. A connection whose user has signed well is served all the same."""
+"""Wrong proofs and signatures of one address in one second; more are refused unread and end their connections, and new
+ones are closed at once. A connection whose user has signed well is served all the same."""
 HOSTS_MAX: Final = 4_096
 NS_PER_S: Final = 1_000_000_000
 NONCE_CHARACTERS: Final = range(16, 65)
@@ -268,10 +268,11 @@ class AuthGuard:
         last, count = self.failures.get(connection.host, (0, 0))
         return count >= FAILURES_MAX and last == self._clock.monotonic_ns() // NS_PER_S
 
-    def _too_many(self, connection: Connection, code: int, user: str) -> QuotaExceeded:
+    def _too_many(self, connection: Connection, code: int, user: str) -> TooManyWrong:
         """Return the refusal of a proof or a signature that nobody looks at; an honest client comes again."""
         rest_ms = 1000 - self._clock.monotonic_ns() // 1_000_000 % 1000
-        error = exceeded(refusals.QUOTA_LOGINS, FAILURES_MAX, connection.host, retry_after_ms=rest_ms)
+        text = refusals.QUOTA_LOGINS.template % (FAILURES_MAX, connection.host)
+        error = TooManyWrong(text, retry_after_ms=rest_ms)
         self.denials.note("flood", user, connection.host, code, "", "", str(error))
         if self.limits is not None:
             self.limits.note("logins", error)

@@ -34,7 +34,7 @@ from pocketmq.remoting.errors import (
     WrongDirection,
 )
 from pocketmq.remoting.frame import HEADER_BYTES_MAX, JSON, MSGPACK, NARROW_BYTES, Buffer, Frame, FrameDecoder
-from pocketmq.remoting.limits.quota import Quota, QuotaExceeded
+from pocketmq.remoting.limits.quota import Quota, QuotaExceeded, TooManyWrong
 from pocketmq.remoting.output import Output
 from pocketmq.remoting.pending import Pending, PendingTable, Waiting
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
@@ -329,6 +329,8 @@ class Connection(asyncio.BufferedProtocol):
                     self._answer_error(
                         request.opaque, request.code, request.oneway, request.serialize_type, refusal, refusal.code
                     )
+                    if isinstance(refusal, TooManyWrong):
+                        self.close_when_written(str(refusal))
                     return
             quota = self.quota
             if quota is not None:

@@ -10,7 +10,7 @@ how much that is, nobody knows before.
 Buckets are shared by connections and used by the loop and by the threads that serve pulls; one lock guards them all,
 held for a few additions.
 
-Lives here: ``Quota``, ``Buckets``, ``QuotaExceeded``, ``messages_of``.
+Lives here: ``Quota``, ``Buckets``, ``QuotaExceeded``, ``TooManyWrong``, ``messages_of``.
 """
 
 import threading
@@ -58,6 +58,11 @@ class QuotaExceeded(PocketMQError):
     code = 2  # SYSTEM_BUSY
     retriable = True
     default_cause = Cause.QUOTA
+
+
+class TooManyWrong(QuotaExceeded):
+    """Proofs or signatures of this address are not looked at for now; the connection ends with the answer, so that a
+    flood of them costs one answer a connection."""
 
 
 def exceeded(text: refusals.Text, *values: object, retry_after_ms: int = 0) -> QuotaExceeded:

@@ -11,17 +11,21 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self
 
 from pocketmq.common.record import PGROUP, TRAN_MSG, encode_properties
-from pocketmq.remoting.codec import decode_response_of
+from pocketmq.remoting.codec import decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.errors import WrongDirection
 from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, SCRATCH_BYTES, FrameDecoder, new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
 from pocketmq.remoting.protocol.group import GetBrokerConsumeStatsRequestHeader
 from pocketmq.remoting.protocol.offset import UpdateConsumerOffsetRequestHeader
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader
 from pocketmq.remoting.protocol.send import SendMessageV2RequestHeader
+from pocketmq.remoting.security.credentials import Credentials
+from pocketmq.remoting.security.signature import sign
+from pocketmq.remoting.string_map import WRITERS
 from tests.broker.raw_client import RawClient
 
 MIB: Final = 1 << 20
@@ -224,6 +228,67 @@ async def idle_connections(port: int, until_s: float) -> None:
     await asyncio.sleep(until_s - time.monotonic())
 
 
+ELSEWHERE: Final = "127.0.0.2"
+"""The address of a load that shares none with the bystander."""
+
+
+async def wrong_signatures(port: int, until_s: float) -> None:
+    """RocketMQ's requests with wrong signatures, thousands a read; a connection that ends is followed by the next."""
+    keys = Credentials("bystander", "not-its-secret")
+    header = GetBrokerConsumeStatsRequestHeader(False)
+    frames = b""
+    for opaque in range(500):
+        extra = sign(keys, WRITERS[type(header)](header), b"")
+        code = RequestCode.GET_BROKER_CONSUME_STATS
+        frames += b"".join(encode_request(code, opaque, header, serialize_type=JSON, extra=extra))
+    sent = connections = 0
+
+    async def one() -> None:
+        nonlocal sent, connections
+        while time.monotonic() < until_s:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(ELSEWHERE, 0))
+                connections += 1
+                while not reader.at_eof() and time.monotonic() < until_s:
+                    writer.write(frames)
+                    await writer.drain()
+                    sent += 500
+                    await reader.read(1 << 20)
+                writer.close()
+
+    await asyncio.gather(*(one() for _ in range(20)))
+    print(f"{sent} wrong signatures, {connections} connections")
+
+
+async def wrong_proofs(port: int, until_s: float) -> None:
+    """As fast as connections can be made: each says hello and proves itself with the wrong secret, without waiting."""
+    proof = AuthenticateRequestHeader(user="bystander", nonce="n" * 16, proof="0" * 64)
+    frames = b"".join(encode_request(RequestCode.HELLO, 1)) + b"".join(
+        encode_request(RequestCode.AUTHENTICATE, 2, proof)
+    )
+    connections = 0
+
+    async def one() -> None:
+        nonlocal connections
+        while time.monotonic() < until_s:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(ELSEWHERE, 0))
+                connections += 1
+                writer.write(frames)
+                await reader.read()
+                writer.close()
+
+    await asyncio.gather(*(one() for _ in range(50)))
+    print(f"{connections} wrong proofs")
+
+
+PROTECTED: Final[dict[str, object]] = {
+    "auth__authentication_enabled": True,
+    "auth__init_username": "bystander",
+    "auth__init_password": "bystander-secret",
+}
+SETTINGS: Final[dict[str, dict[str, object]]] = {"wrong_signatures": PROTECTED, "wrong_proofs": PROTECTED}
+"""Settings of the broker for a load, beside the usual ones."""
 LOADS: Final[dict[str, Callable[[int, float], Awaitable[None]]]] = {
     load.__name__: load
     for load in (
@@ -237,6 +302,8 @@ LOADS: Final[dict[str, Callable[[int, float], Awaitable[None]]]] = {
         empty_batches,
         idle_connections,
         admin_walks,
+        wrong_signatures,
+        wrong_proofs,
     )
 }
 

@@ -5,6 +5,7 @@ Lives here: ``Target`` (the process, its memory, its end), ``Bystander`` (its la
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -16,7 +17,11 @@ from typing import Final
 
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.connection import ANNOUNCEMENT_FIELD
+from pocketmq.remoting.introduction import Introduction
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader
+from pocketmq.remoting.security.credentials import Credentials
+from tests.attack.loads import SETTINGS
 from tests.broker.raw_client import RawClient
 
 START_S: Final = 60.0
@@ -109,14 +114,16 @@ def _environment() -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def target(directory: Path, **settings: object) -> AsyncIterator[Target]:
-    """Run a broker with a name server until the block ends; ``settings`` with ``__`` for the dot."""
+    """Run a broker with a name server until the block ends; ``settings`` with ``__`` for the dot. Passwords come by the
+    environment."""
+    secrets = {f"POCKETMQ_{key.upper()}": str(settings.pop(key)) for key in list(settings) if "password" in key}
     values = {"log.file": directory / "log", "store.mapped_file_size_commit_log": 64 << 20, **settings}
     words = [sys.executable, "-m", "pocketmq.cli.main", "standalone", "--data-dir", str(directory / "store")]
     words += ["--broker-port", "0", "--namesrv-port", "0"]
     words += [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
     with (directory / "stderr").open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
-            *words, stdout=asyncio.subprocess.PIPE, stderr=errors, env=_environment(), limit=1 << 20
+            *words, stdout=asyncio.subprocess.PIPE, stderr=errors, env=_environment() | secrets, limit=1 << 20
         )
     os.sched_setaffinity(process.pid, cores()[0])
     try:
@@ -141,6 +148,8 @@ class Bystander:
     """Sends a message, reads it, and notes how long both took; on one connection after the other."""
 
     port: int
+    keys: Credentials | None = None
+    """With which it proves itself on each connection."""
     latencies_ms: list[float] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     refused_ms: float = 0.0
@@ -155,12 +164,25 @@ class Bystander:
         while not self.ended:
             try:
                 async with RawClient(self.port) as client:
+                    await self._prove(client)
                     for _ in range(CONNECTION_ROUNDS):
                         if not self.ended:
                             offset = await self._round(client, offset)
             except (ConnectionError, TimeoutError, OSError) as error:
                 self._note(repr(error))
                 await asyncio.sleep(PERIOD_S)
+
+    async def _prove(self, client: RawClient) -> None:
+        """Prove who it is, where the broker wants to know."""
+        if self.keys is None:
+            return
+        async with asyncio.timeout(10):
+            hello = await _answer(client, client.post(RequestCode.HELLO))
+            announced = json.loads(hello.extra[ANNOUNCEMENT_FIELD])
+            introduction = Introduction("the broker", self.keys, announced["nonce"])
+            answer = await _answer(client, client.post(RequestCode.AUTHENTICATE, introduction.request))
+        refused = introduction.judge(answer)
+        assert refused is None, refused
 
     async def _round(self, client: RawClient, offset: int) -> int:
         began_s = time.monotonic()
@@ -207,8 +229,10 @@ async def attack(directory: Path, load: str, seconds: float, *, again_s: float =
     The broker stops while the attack has gone on again for ``again_s``.
     """
     figures = Figures()
+    settings = {**SETTINGS.get(load, {}), **settings}
+    name, secret = settings.get("auth__init_username"), settings.get("auth__init_password")
     async with target(directory, **settings) as broker:
-        bystander = Bystander(broker.port)
+        bystander = Bystander(broker.port, Credentials(str(name), str(secret)) if name else None)
         running = asyncio.create_task(bystander.run())
         await _until(lambda: len(bystander.latencies_ms) >= 20)  # it has a topic, and the broker is warm
         bystander.latencies_ms.clear()

@@ -3,12 +3,16 @@
 No test waits for a rate: limits are so low that a debt lasts for minutes, or so high that it is over at once.
 """
 
+import asyncio
+import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.guard import FAILURES_MAX
 from pocketmq.auth.users import User, UserType
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
@@ -17,16 +21,21 @@ from pocketmq.client import Message, Producer, SendFailed
 from pocketmq.common.errors import Cause
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.codec import encode_request
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.frame import JSON
 from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.limits.user_limits import UserLimits
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
-from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody
+from pocketmq.remoting.protocol.group import GetBrokerConsumeStatsRequestHeader, SubscriptionGroupConfigBody
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader
 from pocketmq.remoting.protocol.topic import CreateTopicRequestHeader
+from pocketmq.remoting.security.credentials import Credentials
 from pocketmq.remoting.security.proof import client_proof
+from pocketmq.remoting.security.signature import sign
+from pocketmq.remoting.string_map import WRITERS
 from tests.broker.conftest import Client, Harness, eventually, records_of, split_records, store_config
 from tests.broker.raw_client import RawClient
 
@@ -234,6 +243,35 @@ async def test_too_many_connections_of_a_user(limited: Limited) -> None:
 
     while not await proved():
         pass
+
+
+async def test_ten_thousand_wrong_log_ins_cost_little_and_others_are_served(limited: Limited) -> None:
+    """At most so many are judged in a second; the rest meets a closed connection. A client elsewhere sends on, and so
+    does one behind the same address that had proved itself before."""
+    app = user()
+    await limited.start(app)
+    before = await limited.client(app)
+    other_keys = Credentials("app", "not-its-secret")
+    header = GetBrokerConsumeStatsRequestHeader(False)
+    extra = sign(other_keys, WRITERS[type(header)](header), b"")
+    code = R.GET_BROKER_CONSUME_STATS
+    frames = b"".join(encode_request(code, 1, header, serialize_type=JSON, extra=extra)) * 500
+    began_s = time.monotonic()
+    connections = 0
+    for _ in range(20):
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", limited.app.port)
+            connections += 1
+            writer.write(frames)
+            await reader.read()
+            writer.close()
+        await before.put(b"from the same address")
+    seconds = int(time.monotonic() - began_s) + 2
+    judged = limited.app.auth.denials.counts["user"]
+    assert FAILURES_MAX <= judged <= FAILURES_MAX * seconds
+    assert limited.app.auth.denials.counts["flood"] <= connections
+    assert limited.refused()["logins"] <= connections
+    await eventually(lambda: limited.stored() == 20)
 
 
 # ---- pulls -----------------------------------------------------------------------------------------------------------
