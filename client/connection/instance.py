@@ -192,7 +192,7 @@ class ClientInstance:
         self._pid = os.getpid()
         name = instance_name or f"{self._pid}#{self.random.getrandbits(48):012x}"
         self.client_id = f"{socket.gethostname() or 'localhost'}@{name}"
-        self.telemetry = spans_for(telemetry, self.client_id, self.clock)
+        self.telemetry = spans_for(telemetry, self.client_id, self.clock, self.log)
         """OpenTelemetry's spans of its users; None: there is no telemetry."""
         self.ids = UniqueIdGenerator(self.clock)
         self.routes = RouteTable(refresh_after_ms=self.options.poll_name_server_interval_ms)

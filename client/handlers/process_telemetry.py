@@ -57,17 +57,13 @@ class Processing:
 
     def enter(self) -> None:
         """Make the span the current one of the caller's task or thread."""
-        from opentelemetry.context import attach
-
         self._owner = _current_task()
-        self._token = attach(self.context)
+        self._token = self.telemetry.spans.attach(self.context)
 
     def leave(self) -> None:
         """Make the span before it the current one again; nothing in another task than that of ``enter``."""
-        from opentelemetry.context import detach
-
         if self._token is not None and self._owner is _current_task():
-            detach(self._token)
+            self.telemetry.spans.detach(self._token)
         self._token = None
 
     def failed(self, error: BaseException) -> None:
@@ -116,7 +112,6 @@ class ProcessTelemetry:
         if is_async_handler(handler):
             return self._observed_async(handler, is_batch)
 
-        @functools.wraps(handler, updated=())
         def call(argument: Any) -> Any:
             processing = self.begin(argument if is_batch else (argument,), is_batch=is_batch)
             processing.enter()
@@ -132,15 +127,14 @@ class ProcessTelemetry:
             processing.returned(returned)
             return returned
 
-        return call
+        return _named(call, handler)
 
     def _observed_async(self, handler: Callable[..., Any], is_batch: bool) -> Callable[[Any], Awaitable[Any]]:
-        @functools.wraps(handler, updated=())
         async def call(argument: Any) -> Any:
             processing = self.begin(argument if is_batch else (argument,), is_batch=is_batch)
             return await _finished(processing, handler(argument))
 
-        return call
+        return _named(call, handler)
 
     # -- failures ----------------------------------------------------------------------------------------------
 
@@ -206,6 +200,16 @@ async def _finished(processing: Processing, work: Awaitable[Any]) -> Any:
         processing.leave()
     processing.returned(returned)
     return returned
+
+
+def _named(call: Callable[[Any], Any], handler: Any) -> Callable[[Any], Any]:
+    """Give ``call`` the name of the handler in logs, also that of a partial or of an object that can be called."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    functools.update_wrapper(call, handler, updated=())
+    if not getattr(handler, "__qualname__", ""):
+        call.__qualname__ = type(handler).__qualname__
+    return call
 
 
 def _current_task() -> "asyncio.Task[Any] | None":

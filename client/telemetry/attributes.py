@@ -3,7 +3,7 @@
 Lives here: ``of_message``, ``of_received``, ``of_server``, ``error_type``. Texts are cut: a span must stay small.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pocketmq.client.telemetry import conventions as names
@@ -15,6 +15,8 @@ from pocketmq.remoting.codes import ResponseCode
 
 TEXT_CHARS_MAX: Final = 256
 KEYS_MAX: Final = 32
+DIGITS_MAX: Final = 18
+"""Of a number: 64 bits hold it."""
 _CODES: Final = {int(code): code.name for code in ResponseCode}
 
 Attributes = dict[str, Any]
@@ -46,8 +48,8 @@ def of_received(message: ReceivedMessage) -> Attributes:
         tags=properties.get(record.TAGS, ""),
         keys=properties.get(record.KEYS, ""),
         sharding_key=properties.get(record.SHARDING_KEY),
-        delay_level=message.delay_time_level,
-        deliver_time_ms=message.deliver_time_ms,
+        delay_level=_number(properties, record.DELAY) or 0,
+        deliver_time_ms=_number(properties, record.TIMER_OUT_MS, record.TIMER_DELIVER_MS),
         is_half=record.TRAN_MSG in properties,
         is_delayed=False,
         correlation_id=properties.get(record.CORRELATION_ID),
@@ -93,6 +95,12 @@ def _of_either(
     if correlation_id:
         result[names.CONVERSATION_ID] = correlation_id[:TEXT_CHARS_MAX]
     return result
+
+
+def _number(properties: Mapping[str, str], *names_of_it: str) -> int | None:
+    """Return the number of a property of a peer's: small enough for every exporter, or None."""
+    text = next((properties[name] for name in names_of_it if name in properties), "")
+    return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else None
 
 
 def of_server(address: str) -> Attributes:

@@ -37,7 +37,10 @@ def carried(context: Context, present: Mapping[str, str], present_bytes: int) ->
     if is_carried(present):
         return {}
     found: dict[str, str] = {}
-    propagate.inject(found, context)
+    try:
+        propagate.inject(found, context)
+    except Exception:  # a propagator of the application's choice: the message goes without its context
+        return {}
     room = PROPERTIES_BYTES_MAX - ROOM_BYTES - present_bytes
     result: dict[str, str] = {}
     for name in sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
 
 import pocketmq
@@ -31,6 +31,7 @@ from pocketmq.client.telemetry.attributes import (
 from pocketmq.client.telemetry.context import carried, creator_in, creator_of, is_carried, origin_of
 from pocketmq.client.telemetry.switch import Telemetry
 from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
 from pocketmq.common.message import Message, ReceivedMessage
 
 LINKS_MAX: Final = 128
@@ -65,12 +66,19 @@ class Operation:
 class Spans:
     """Makes the spans and counts the metrics of one client instance. Callable from any thread."""
 
-    def __init__(self, telemetry: Telemetry, client_id: str, clock: Clock) -> None:
+    attach = staticmethod(attach)
+    """Make a context the current one of a task or thread; returns what ``detach`` takes."""
+    detach = staticmethod(detach)
+
+    def __init__(self, telemetry: Telemetry, client_id: str, clock: Clock, log: EventLog) -> None:
         version, schema = pocketmq.__version__, names.SCHEMA_URL
         self._tracer = trace.get_tracer(_SCOPE, version, telemetry.tracer_provider, schema)
         meter = metrics.get_meter(_SCOPE, version, telemetry.meter_provider, schema)
         self.exception_texts = telemetry.exception_texts
+        self.faults = 0
+        """Exceptions of the application's samplers, processors and readers."""
         self._clock = clock
+        self._log = log
         self._common: Attributes = {names.SYSTEM: names.SYSTEM_NAME, names.CLIENT_ID: client_id}
         bounds = names.DURATION_BOUNDS_S
         self._duration = meter.create_histogram(
@@ -119,16 +127,20 @@ class Spans:
         start_time: int | None = None
         if started_ns and now_ns - started_ns >= _RETROSPECT_NS:
             start_time = self._clock.now_ms() * 1_000_000 - (now_ns - started_ns)
-        span = self._tracer.start_span(
-            f"{name} {destination}" if destination else name,
-            context=context,
-            kind=span_kind,
-            attributes=told,
-            links=_links(creators),
-            start_time=start_time,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
+        try:
+            span = self._tracer.start_span(
+                f"{name} {destination}" if destination else name,
+                context=context,
+                kind=span_kind,
+                attributes=told,
+                links=_links(creators),
+                start_time=start_time,
+                record_exception=False,
+                set_status_on_exception=False,
+            )
+        except Exception as fault:
+            self._fault(fault)
+            span = trace.INVALID_SPAN
         return Operation(span, name, count, started_ns or now_ns, measured)
 
     def send(self, message: Message, started_ns: int) -> tuple[Operation, dict[str, str]]:
@@ -335,8 +347,12 @@ class Spans:
 
         ``why``: the application's text about a failure, which only ``exception_texts`` lets into the span.
         """
-        if error is not None:
-            failure = error_type(error)
+        try:
+            self._end(operation, error, failure if error is None else error_type(error), why)
+        except Exception as fault:
+            self._fault(fault)
+
+    def _end(self, operation: Operation, error: BaseException | None, failure: str, why: str) -> None:
         if failure:
             operation.attributes[names.ERROR_TYPE] = failure
             if operation.span.is_recording():
@@ -349,6 +365,13 @@ class Spans:
             if operation.name == names.SEND[0]:
                 self._sent.add(operation.count, operation.attributes)
         operation.span.end()
+
+    def _fault(self, fault: Exception) -> None:
+        """Log the first, second, fourth … exception of a sampler, processor or reader of the application's: none of
+        them may cost a message."""
+        self.faults += 1
+        if self.faults & (self.faults - 1) == 0:
+            self._log.error("telemetry_failed", faults=self.faults, error=repr(fault), exc_info=fault)
 
     def _tell(self, span: Span, error: BaseException | None, failure: str, why: str) -> None:
         text = ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Union
 from pocketmq.client.libraries import library
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError
+from pocketmq.common.events import EventLog
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -77,7 +78,7 @@ class PocketMQInstrumentor:
         uninstrument()
 
 
-def spans_for(argument: TelemetryArgument, client_id: str, clock: Clock) -> "Spans | None":
+def spans_for(argument: TelemetryArgument, client_id: str, clock: Clock, log: EventLog) -> "Spans | None":
     """Return the spans of a client, or None where it has no telemetry. Raises ``ConfigError``."""
     if argument is None:
         argument = _OfProcess.telemetry
@@ -90,7 +91,7 @@ def spans_for(argument: TelemetryArgument, client_id: str, clock: Clock) -> "Spa
     _check_installed()
     from pocketmq.client.telemetry.spans import Spans
 
-    return Spans(argument, client_id, clock)
+    return Spans(argument, client_id, clock, log)
 
 
 def _check_installed() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from typing import Any
 
 import pytest
@@ -9,9 +10,11 @@ from opentelemetry import trace
 
 from pocketmq.client import Later
 from pocketmq.client.handlers.consume_result import DropFailed, KeepHere
+from pocketmq.client.handlers.handler_call import handler_name, is_async_handler
 from pocketmq.client.handlers.process_telemetry import FAILED_MAX, ProcessTelemetry
 from pocketmq.client.telemetry.spans import Spans
 from pocketmq.common.clock import SystemClock
+from pocketmq.common.events import NullLog
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.record import encode_host
 from pocketmq.common.record_codec import encode_record, received_message
@@ -31,7 +34,7 @@ def recorder() -> Recorder:
 
 @pytest.fixture
 def telemetry(recorder: Recorder) -> ProcessTelemetry:
-    return ProcessTelemetry(Spans(recorder.telemetry, "client", SystemClock()), "g", "CLUSTERING")
+    return ProcessTelemetry(Spans(recorder.telemetry, "client", SystemClock(), NullLog()), "g", "CLUSTERING")
 
 
 def test_the_spans_of_failed_messages_are_bounded(telemetry: ProcessTelemetry) -> None:
@@ -105,3 +108,17 @@ async def test_a_hand_over_that_fails_has_an_error(telemetry: ProcessTelemetry, 
 def test_what_cannot_be_called_is_left_to_who_registers_it(telemetry: ProcessTelemetry) -> None:
     nothing: Any = None
     assert telemetry.observed(nothing, is_batch=False) is None
+
+
+class Handler:
+    async def __call__(self, message: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "handler", [Handler(), functools.partial(print, "x"), functools.partial(Handler()), lambda message: None, print]
+)
+def test_a_handler_keeps_its_name_and_its_kind(telemetry: ProcessTelemetry, handler: Any) -> None:
+    """Events name the application's function, and a plain one still runs in a thread."""
+    observed = telemetry.observed(handler, is_batch=False)
+    assert handler_name(observed) == handler_name(handler)
+    assert is_async_handler(observed) is is_async_handler(handler)
