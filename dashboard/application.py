@@ -31,6 +31,7 @@ from pocketmq.dashboard.pages import (
     messages,
     overview,
     replication,
+    scenarios,
     topics,
     waiting,
 )
@@ -40,7 +41,7 @@ from pocketmq.dashboard.security.guard import Guard
 VIEWERS_MAX: Final = 250
 """Pages that move at the same time; one more is shown without moving."""
 ALIVE_S: Final = 15.0
-MODULES: Final = (overview, topics, groups, messages, dead_letters, waiting, replication, connections, login)
+MODULES: Final = (overview, topics, groups, messages, dead_letters, waiting, replication, connections, scenarios, login)
 _STATUS: Final = {
     Cause.NO_PERMISSION: 403,
     Cause.BAD_REQUEST: 400,
@@ -91,7 +92,9 @@ async def _live(request: Request) -> Response:
     name = request.path_params["name"]
     if name not in desk.fragments:
         raise HTTPException(404)
-    entry = await desk.enter(request)
+    entry = await scenarios.enter_run(desk, request) if name in scenarios.fragments else await desk.enter(request)
+    if entry is None:
+        raise HTTPException(404)
     if desk.viewers >= VIEWERS_MAX:
         return PlainTextResponse("too many viewers\n", 503, {"Retry-After": "10"})
     return EventStream(_changes(desk, entry, name))

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.message import ReceivedMessage
+from pocketmq.dashboard.live.player import Player
 from pocketmq.dashboard.live.shared_answers import SharedAnswers
 from pocketmq.dashboard.live.tail import Tails
 from pocketmq.dashboard.options import DashboardOptions
@@ -86,6 +87,7 @@ class Desk:
         self.visits = Visits(options)
         self.watches = Watches(options)
         self.tails = Tails(options)
+        self.player = Player(options)
         self.throttle = Throttle()
         self.answers = SharedAnswers()
         self.fragments: dict[str, Fragment] = {}
@@ -221,7 +223,8 @@ class Desk:
         self._notes[entry.visit.id] = text
 
     async def stop(self) -> None:
-        """End tails and watches."""
+        """End the player, tails and watches."""
+        await self.player.close()
         await self.tails.stop()
         await self.watches.stop()
 

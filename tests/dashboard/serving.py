@@ -6,7 +6,7 @@ import html
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -26,6 +26,8 @@ class Served:
 
     url: str
     desk: Desk
+    stop: Callable[[], None]
+    """Ends it as SIGTERM would, and waits."""
     clients: list[httpx.Client] = field(default_factory=list)
 
     def client(self, **headers: str) -> httpx.Client:
@@ -47,16 +49,20 @@ def serving(options: DashboardOptions) -> Iterator[Served]:
     )
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), name="dashboard")
     thread.start()
-    served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.desk)
+
+    def stop() -> None:
+        server.should_exit = True
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+    served = Served(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.desk, stop)
     try:
         yield served
     finally:
         for client in served.clients:
             client.close()
-        server.should_exit = True
-        thread.join(WAIT_S)
+        stop()
         listener.close()
-        assert not thread.is_alive()
 
 
 def token_of(page: httpx.Response) -> str:
