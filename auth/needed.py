@@ -77,12 +77,26 @@ NAMES_IN: Final[dict[type, Names]] = {
     SubscriptionGroupListBody: _of_groups,
 }
 """Body → the names in it."""
+OPTIONAL: Final = frozenset(
+    {
+        (RequestCode.UNREGISTER_CLIENT, "consumer_group"),
+        (RequestCode.GET_CONSUME_STATS, "topic"),
+        (RequestCode.CONSUME_MESSAGE_DIRECTLY, "topic"),
+        (RequestCode.QUERY_CONSUME_QUEUE, "consumer_group"),
+    }
+)
+"""Fields that clients leave empty: a producer's end, which concerns its own connection; the offsets of a group, whatever
+its topics; a stored message, whose topic its handler checks; a queue, whatever its groups."""
 ALL_NAMES: Final = "*"
 """What a request for all resources of a kind names: only entries for all of the kind fit it."""
 
 
 def needed(request: Request, spec: Spec, cluster: str) -> Iterator[Needed]:
     """Yield each resource that ``request`` names, with the actions of which any one is enough.
+
+    An empty name stands for all of the kind: what a handler makes of it nobody can tell here. RocketMQ lets it count
+    for nothing, so that a registration without a cluster needs no right at all. Only a field that may be missing
+    (``OPTIONAL``) counts for nothing, where the request names something else or nothing of others.
 
     Left out: those that only stored messages name (``Place.STORED``), which their processor knows; and the route of
     ``TBW102``, which says which brokers make a topic at its first message. ``cluster``: the server's.
@@ -100,8 +114,12 @@ def needed(request: Request, spec: Spec, cluster: str) -> Iterator[Needed]:
             if need.name is Place.BODY and body is None:
                 body = _body(request, spec)
             for name in _names(need, request, body):
-                if name and not (name == AUTO_CREATE_TOPIC and spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC):
+                if name == AUTO_CREATE_TOPIC and spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                    continue
+                if name:
                     yield resource_of(need.resource, name, need.actions)
+                elif (spec.code, need.name) not in OPTIONAL:
+                    yield need.resource, ALL_NAMES, need.actions
 
 
 def resource_of(kind: Resource, name: str, actions: Action) -> Needed:

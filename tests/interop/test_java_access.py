@@ -1,4 +1,4 @@
-"""RocketMQ's Java clients with ``AclClientRPCHook`` and TLS, and servers that know their users."""
+"""RocketMQ's Java clients with ``AclClientRPCHook``, over TLS; name server and broker know their users."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
