@@ -21,6 +21,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageV2RequestHeader
 from pocketmq.store.config import StoreConfig
+from tests.memory import brokers_in_memory, path_in_memory  # noqa: F401, for all tests here
 
 TIMEOUT_MS = 60_000
 

@@ -19,6 +19,7 @@ from pocketmq.remoting.protocol.namesrv import BrokerData, QueueData, TopicRoute
 from pocketmq.remoting.server import RemotingServer, ServerConfig
 from pocketmq.testing.broker import PocketBroker
 from tests.client.scripted import NATIVE, store
+from tests.memory import brokers_in_memory, path_in_memory  # noqa: F401, for all tests here
 
 
 @pytest.fixture(scope="package")
