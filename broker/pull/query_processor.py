@@ -48,6 +48,7 @@ class QueryProcessor(OneByOne):
                 text += f": it was removed, the log begins at {self._store.log.min_offset}"
             return encode_answer(task.request, ResponseCode.SYSTEM_ERROR, remark=text)
         check_stored(task.request, decode_record(record, check_crc=False).topic, GET)
+        _pay(task, 1, len(record))
         return encode_answer(task.request, body=record)
 
     def _is_in_its_queue(self, record: bytes, offset: int) -> bool:
@@ -79,9 +80,18 @@ class QueryProcessor(OneByOne):
             text = "can not find message, maybe time range not correct"
             text += behind if self._store.index.enabled else INDEX_OFF
             return encode_answer(task.request, ResponseCode.QUERY_NOT_FOUND, remark=text)
+        _pay(task, len(records), sum(map(len, records)))
         return encode_answer(
             task.request,
             remark=behind.removeprefix("; "),
             header=QueryMessageResponseHeader(index.last_update_timestamp, index.last_update_physical_offset),
             body=b"".join(records),
         )
+
+
+def _pay(task: Task, messages: int, size_bytes: int) -> None:
+    """Take messages that leave from the connection's quota, if it has one; what an administrator reads is not
+    refused."""
+    quota = task.connection.quota
+    if quota is not None:
+        quota.sent(messages, size_bytes, task.created_ns)

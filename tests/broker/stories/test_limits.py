@@ -5,6 +5,7 @@ No test waits for a rate: limits are so low that a debt lasts for minutes, or so
 
 import asyncio
 import contextlib
+import random
 import time
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,14 @@ from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.codec import encode_request
 from pocketmq.remoting.codes import RequestCode, ResponseCode
-from pocketmq.remoting.frame import JSON
+from pocketmq.remoting.frame import BINARY, JSON
 from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.limits.user_limits import UserLimits
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
 from pocketmq.remoting.protocol.group import GetBrokerConsumeStatsRequestHeader, SubscriptionGroupConfigBody
-from pocketmq.remoting.protocol.pull import NativePullRequestHeader
+from pocketmq.remoting.protocol.pull import NativePullRequestHeader, ViewMessageRequestHeader
 from pocketmq.remoting.protocol.topic import CreateTopicRequestHeader
 from pocketmq.remoting.security.credentials import Credentials
 from pocketmq.remoting.security.proof import client_proof
@@ -38,6 +39,7 @@ from pocketmq.remoting.security.signature import sign
 from pocketmq.remoting.string_map import WRITERS
 from tests.broker.conftest import Client, Harness, eventually, records_of, split_records, store_config
 from tests.broker.raw_client import RawClient
+from tests.broker.send.test_short_rocketmq import fields_of, frame_of
 
 R = RequestCode
 BUSY = int(ResponseCode.SYSTEM_BUSY)
@@ -178,6 +180,30 @@ async def test_rocketmq_s_sends_and_each_message_of_its_batches_count(limited: L
     assert is_quota(answer)
     await eventually(lambda: limited.stored() == (500 * sent if batch else sent))
     assert sent == 1 if batch else sent >= 3
+
+
+@pytest.mark.parametrize("kind", [JSON, BINARY])
+async def test_small_sends_of_rocketmq_pay_on_the_short_path(limited: Limited, kind: int) -> None:
+    await limited.start(client_messages_in_per_second=1, burst_mills=20_000)
+    short = limited.app._run.short_path
+    assert short is not None
+    async with RawClient(limited.app.port) as peer:
+        await peer.answer(peer.post_send(b"the wide way makes the queue"))
+        await eventually(lambda: limited.stored() == 1)
+        rng, sent = random.Random(1), 0
+        while True:
+            fields = fields_of(rng) | {"b": "T", "e": "0"}
+            opaque = 1_000 + sent
+            peer._codes[opaque] = int(R.SEND_MESSAGE_V2)
+            peer._writer.write(frame_of(kind, R.SEND_MESSAGE_V2, opaque, fields, b"x"))
+            answer = await peer.answer(opaque)
+            if answer.code:
+                break
+            sent += 1
+    assert is_quota(answer)
+    assert sent >= 20
+    assert short.drain.served >= sent - 1, "the first one of a kind may go the wide way"
+    await eventually(lambda: limited.stored() == 1 + sent)
 
 
 async def test_oneway_sends_over_the_limit_are_dropped(limited: Limited) -> None:
@@ -346,6 +372,16 @@ async def test_pulls_that_wait_for_their_limit_end_with_their_connection_and_wit
         assert [result[:2] for result in answer.header.results] == [(NOT_FOUND, 0)]  # type: ignore[union-attr]
 
 
+async def test_what_is_read_by_id_is_paid_and_not_refused(limited: Limited) -> None:
+    await limited.start(client_messages_out_per_second=1)
+    client = await limited.client()
+    offset = (await client.put(b"x")).header.results[0][2][0][0]
+    await eventually(lambda: limited.stored() == 1)
+    for _ in range(50):
+        assert (await client.ask(R.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=offset))).code == 0
+    assert is_quota(await client.pull())
+
+
 # ---- topics and groups -----------------------------------------------------------------------------------------------
 
 
@@ -430,6 +466,29 @@ async def test_our_producer_waits_as_long_as_the_broker_says(limited: Limited) -
             await producer.send_batch([Message("T", b"%d" % number)] * 20)
     await eventually(lambda: sum(limited.stored(queue_id=number) for number in range(8)) == 200)
     assert limited.app.limits.counts["messages_in"] >= 1
+
+
+async def test_our_producer_gets_in_when_another_connection_of_its_user_ends(limited: Limited) -> None:
+    name_server = NamesrvApp(NamesrvConfig(listen_port=0))
+    await name_server.start()
+    limited.harness._stack.push_async_callback(name_server.stop)
+    app = user(connections_max=1)
+    await limited.start(app, namesrv_addr=name_server.address)
+    first = await limited.client(app)
+    await first.put(b"x")
+    keys = Credentials("app", "app-secret")
+    async with Producer("p", name_server.address, credentials=keys, send_msg_timeout_ms=500) as producer:
+        with pytest.raises(SendFailed, match=r"\[QUOTA\]connection refused: user app has 1 connections, limit 1"):
+            await producer.send(Message("T", b"x"))
+        await first.pool.close()
+
+        async def sent() -> bool:
+            with contextlib.suppress(SendFailed):
+                await producer.send(Message("T", b"x"))
+                return True
+            return False
+
+        await eventually(sent)
 
 
 async def test_our_producer_gives_up_where_the_debt_outlasts_the_send(limited: Limited) -> None:
