@@ -14,17 +14,30 @@ from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.addresses import is_loopback_host
+from pocketmq.common.errors import ConfigError
 from pocketmq.common.settings import NOT_SET, Settings, is_secret
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.remoting.http_server import MetricsConfig
+from pocketmq.remoting.limits.config import LimitsConfig
 
 DEFAULT_ORIGIN: Final = "default of pocketmq"
 """The origin of a value that the daemons choose, but not the library."""
 
 
 def check_access(settings: Settings, *, namesrv: bool, broker: bool) -> None:
-    """Raise ``CannotStart`` where strangers could connect and nobody has to authenticate."""
+    """Raise ``CannotStart`` where strangers could connect and nobody has to authenticate, ``ConfigError`` where users
+    are limited and there are none."""
     auth = settings.get(AuthConfig)
+    limited = [name for name in LimitsConfig.__struct_fields__ if name.startswith("user_")]
+    limited = [name for name in limited if getattr(settings.get(LimitsConfig), name)]
+    if limited and not auth.authentication_enabled:
+        raise ConfigError(
+            "bad setting",
+            why=f"limits.{limited[0]} without auth.authentication_enabled: no user is known, so nobody is limited",
+            hint=f"enable it, or limit addresses and clients: limits.{limited[0].replace('user_', 'address_')}"
+            if limited[0].endswith("_per_second")
+            else "enable it",
+        )
     if auth.authentication_enabled or auth.open:
         return
     served = []

@@ -55,6 +55,17 @@ def test_the_http_port_needs_users_or_a_word_too() -> None:
     check_access(load_settings({}, None, [wide, "authentication_enabled=true"], {}), namesrv=True, broker=True)
 
 
+@pytest.mark.parametrize("limit", ["user_bytes_in_per_second", "user_topics_max"])
+def test_limits_of_users_need_users(limit: str) -> None:
+    """Else an operator would take for limited what is not."""
+    with pytest.raises(ConfigError, match=f"limits.{limit} without auth.authentication_enabled"):
+        check_access(load_settings({}, None, [f"limits.{limit}=1"], {}), namesrv=True, broker=True)
+    known = ["authentication_enabled=true", f"limits.{limit}=1"]
+    check_access(load_settings({}, None, known, {}), namesrv=True, broker=True)
+    addresses = ["limits.address_bytes_in_per_second=1"]
+    check_access(load_settings({}, None, addresses, {}), namesrv=True, broker=True)
+
+
 def test_a_secret_on_the_command_line_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigError) as refused:
         load_settings({}, None, ["auth.init_password=root-secret"], {})
