@@ -11,6 +11,7 @@ from pocketmq.client import (
     LocalTransactionState,
     Message,
     NoRoute,
+    PocketMQError,
     Producer,
     PullConsumer,
     SelectorFailed,
@@ -18,12 +19,13 @@ from pocketmq.client import (
     TransactionProducer,
     blocking,
 )
+from pocketmq.client.blocking_transaction import TransactionProducer as BlockingTransactionProducer
 from pocketmq.client.durable import DurableRetry, RetryRule, StoredForRetry
-from pocketmq.client.producer.send_telemetry import with_properties
+from pocketmq.client.producer.send_telemetry import SendTelemetry, with_properties
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.remoting.codes import ResponseCode
 from pocketmq.testing.broker import PocketBroker
-from tests.client.scripted import NATIVE, store
+from tests.client.scripted import NATIVE, silent, store
 from tests.client.telemetry.recorder import Recorder, context_of, facts, links_of, parent_of
 
 DURATION = "messaging.client.operation.duration"
@@ -258,6 +260,27 @@ async def test_a_transaction_is_a_send_and_its_decision(broker: PocketBroker, re
     assert found.properties["traceparent"] == traceparent(sends[0])
 
 
+def test_a_transaction_of_the_blocking_face_continues_the_span_of_its_thread(
+    broker: PocketBroker, recorder: Recorder, topic: str
+) -> None:
+    """Its local transaction runs in a thread of the producer's, and sees that span."""
+    seen: list[int] = []
+
+    def local(_: object) -> bool:
+        seen.append(trace.get_current_span().get_span_context().span_id)
+        return True
+
+    with (
+        BlockingTransactionProducer("bank", broker.namesrv, check=local, telemetry=recorder.telemetry) as producer,
+        recorder.tracer.start_as_current_span("pay") as pay,
+    ):
+        producer.send_in_transaction(Message(topic, b"x"), local)
+    own = pay.get_span_context()
+    assert seen == [own.span_id]
+    for name in ("send", "commit"):
+        assert parent_of(recorder.one(f"{name} {topic}")) == (own.trace_id, own.span_id)
+
+
 def test_the_blocking_face_continues_the_span_of_its_thread(
     broker: PocketBroker, recorder: Recorder, topic: str
 ) -> None:
@@ -365,3 +388,42 @@ async def test_a_kept_message_is_sent_once_more_in_a_span_that_links_the_first(t
     assert facts(again[-1])["messaging.message.id"] == delivered.msg_id
     assert {parent_of(span) for span in again} == {None}
     assert links_of(again[-1]) == [context_of(first)]
+
+
+async def test_messages_that_wait_behind_a_kept_one_keep_their_traces(two: Any, recorder: Recorder) -> None:
+    """With ``order_by_key`` the durable retry sends them later, each in its own trace."""
+    for server in two.brokers.values():
+        server.answers[NATIVE] = refuse
+    rules = (RetryRule(backoff_ms_first=20, backoff_ms_max=40),)
+    retry = DurableRetry("memory:", rules=rules, order_by_key=True)
+    async with Producer("g", two.namesrv.address, durable_retry=retry, telemetry=recorder.telemetry) as producer:
+        receipts = [await producer.send(Message("T", b"x", sharding_key="k")) for _ in range(3)]
+        kept = [receipt for receipt in receipts if isinstance(receipt, StoredForRetry)]
+        assert len(kept) == 3
+        for server in two.brokers.values():
+            server.answers[NATIVE] = store
+        async with asyncio.timeout(60):
+            for receipt in kept:
+                await receipt.delivered()
+    first = [span for span in recorder.named("send T") if "pocketmq.send.resend" not in facts(span)]
+    again = [span for span in recorder.named("send T") if "pocketmq.send.resend" in facts(span)]
+    assert [facts(span)["pocketmq.send.status"] for span in first] == ["STORED_FOR_RETRY"] * 3
+    assert {link for span in again for link in links_of(span)} == {context_of(span) for span in first}
+
+
+async def test_a_send_that_the_stop_gives_up_has_its_span(two: Any, recorder: Recorder) -> None:
+    """Nothing stays open: neither a span nor its entry."""
+    for server in two.brokers.values():
+        server.answers[NATIVE] = silent
+    producer = Producer("g", two.namesrv.address, telemetry=recorder.telemetry, send_msg_timeout_ms=300)
+    async with producer:
+        waiting = [producer.send_nowait(Message("T", b"x")) for _ in range(3)]
+        batch = asyncio.ensure_future(producer.send_batch([Message("T", b"x")] * 2))
+        await asyncio.sleep(0)
+    done = await asyncio.gather(*waiting, batch, return_exceptions=True)
+    assert all(isinstance(each, PocketMQError) for each in done)
+    spans = await recorder.until("send T", 4)
+    assert all(facts(span)["error.type"] for span in spans)
+    [stage] = [stage for stage in producer._chain.stages if isinstance(stage, SendTelemetry)]
+    assert not stage._sends
+    assert not stage._sections
