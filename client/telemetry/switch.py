@@ -5,7 +5,7 @@ Lives here: ``Telemetry`` (providers and what spans may tell), ``instrument`` an
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.libraries import library
 from pocketmq.common.clock import Clock
@@ -32,7 +32,7 @@ class Telemetry:
     exception_texts: bool = False
 
 
-TelemetryArgument = Union[Telemetry, bool, None]  # noqa: UP007 - also evaluated where typing.Union is expected
+TelemetryArgument = Telemetry | bool | None
 """``telemetry=`` of a client: None is the process's setting, True the global providers, False off."""
 
 

@@ -43,7 +43,7 @@ PocketMQInstrumentor().instrument(skip_dep_check=True)
 """``opentelemetry-instrument`` starts a program with such a module, which each process of the program then imports."""
 
 
-@pytest.mark.parametrize("arguments", [[], ["--processes", "2"]])
+@pytest.mark.parametrize("arguments", [[], pytest.param(["--processes", "2"], marks=pytest.mark.soak)])
 async def test_the_consumers_of_a_worker_make_spans(tmp_path: Path, arguments: list[str]) -> None:
     """The trace of the sender goes on in the worker, also in the processes that it starts."""
     (tmp_path / "application.py").write_text(APPLICATION)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
@@ -118,6 +119,24 @@ def test_an_operation_may_have_no_parent_and_many_topics() -> None:
     spans.end(spans.settle(conventions.NACK, "g", [received()], parent=INVALID_SPAN_CONTEXT))
     assert [span.name for span in recorder.spans] == ["send", "nack T"]
     assert "messaging.destination.name" not in facts(recorder.spans[0])
+
+
+def test_an_operation_begins_when_its_caller_began_to_wait() -> None:
+    """For instance for room in flight, or for an answer; what began just now has the time of the SDK."""
+    recorder, clock = Recorder(), SystemClock()
+    spans = spans_of(recorder)
+    before_ns = clock.now_ms() * 1_000_000
+    waiting, _ = spans.send(Message("T", b"x"), clock.monotonic_ns() - 5_000_000_000)
+    spans.end(waiting)
+    now, _ = spans.send(Message("T", b"x"), clock.monotonic_ns())
+    spans.end(now)
+    waited, at_once = (span.end_time - span.start_time for span in recorder.spans if span.end_time and span.start_time)
+    assert waited >= 5_000_000_000
+    assert at_once < waited
+    assert (recorder.spans[0].start_time or 0) < before_ns
+    [point] = recorder.points("messaging.client.operation.duration")
+    assert isinstance(point, HistogramDataPoint)
+    assert point.sum >= 5
 
 
 class Broken(SpanProcessor):
