@@ -10,7 +10,7 @@ Lives here: ``AuthContents``, ``AuthTable``, the JSON that files, slaves and nam
 
 import itertools
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -93,11 +93,15 @@ class AuthTable:
         self.identity = secrets.token_hex(8)
         self.generation = next(_generations)
         """Another number for each contents, in all tables; read it before ``contents``."""
+        self.on_change: Callable[[], None] | None = None
+        """Called after each replacement, in its thread."""
 
     def replace(self, contents: AuthContents) -> None:
         """Let ``contents`` hold from now on."""
         self.contents = contents
         self.generation = next(_generations)
+        if self.on_change is not None:
+            self.on_change()
 
     def encode(self) -> bytes:
         """Return the contents as JSON."""

@@ -37,6 +37,7 @@ from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol import PROTOCOL
 from pocketmq.remoting.protocol.access import FROM_BROKER, Action, Resource
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
+from pocketmq.remoting.protocol.spec import Spec
 from pocketmq.remoting.security.proof import client_proof, is_proof, new_nonce, server_proof
 from pocketmq.remoting.security.signature import ACCESS_KEY, verify
 
@@ -54,7 +55,7 @@ NO_SECRET: Final = "no such user: the time for an answer is the same"
 @bounded("sessions", limit=SESSIONS_MAX, size="sessions", entry_bytes=2_000, when_full="evicts")
 @bounded("failures by address", limit=HOSTS_MAX, size="failures", entry_bytes=300, when_full="evicts")
 class AuthGuard:
-    """The guard of one server. Loop thread only."""
+    """The guard of one server. Loop thread only, unless a method says otherwise."""
 
     def __init__(
         self,
@@ -147,6 +148,9 @@ class AuthGuard:
         request.session = session
         if not session.checks or request.code in self._unchecked:
             return
+        self._check_needs(connection, request, spec, session)
+
+    def _check_needs(self, connection: Connection, request: Request, spec: Spec, session: Session) -> None:
         for kind, name, actions in needed(request, spec, self._cluster):
             if not session.verdict(kind, name, actions).allowed:
                 raise self.denied(session, connection.host, request.code, kind, name, actions)
@@ -161,19 +165,51 @@ class AuthGuard:
         if session is None:
             raise self._denied_user(connection, request.code, "", "username cannot be null.")
         if session.generation != self.table.generation:
-            user = self._user(session.user.username)
-            why = ""
-            if user is None:
-                why = f"User:{session.user.username} is not found."
-            elif not user.is_enabled:
-                why = f"User:{user.username} is disabled."
-            elif user.password != session.user.password:  # the proof was made with the old one
-                why = f"User:{user.username} has another password now: connect again."
-            if user is None or why:
-                connection.session = None
-                raise self._denied_user(connection, request.code, session.user.username, why)
-            session = connection.session = self._session(user, connection.host)
+            connection.session = None
+            session = connection.session = self._renewed(connection, request, session)
         return session
+
+    def _renewed(self, connection: Connection, request: Request, session: Session) -> Session:
+        """Return the session of the same user under the present users and policies. Raise ``AccessDenied``."""
+        user = self._user(session.user.username)
+        why = ""
+        if user is None:
+            why = f"User:{session.user.username} is not found."
+        elif not user.is_enabled:
+            why = f"User:{user.username} is disabled."
+        elif user.password != session.user.password:  # the proof was made with the old one
+            why = f"User:{user.username} has another password now: connect again."
+        if user is None or why:
+            raise self._denied_user(connection, request.code, session.user.username, why)
+        return self._session(user, connection.host)
+
+    def refusal_again(self, connection: Connection, request: Request) -> PocketMQError | None:
+        """Return why a request that was let in, and waits since, may not be served any more: users or policies have
+        changed meanwhile. None: it may."""
+        session: Session | None = request.session
+        if session is None or session.generation == self.table.generation:
+            return None
+        try:
+            session = request.session = self._renewed(connection, request, session)
+            if session.checks and request.code not in self._unchecked:
+                self._check_needs(connection, request, PROTOCOL[request.code], session)
+        except PocketMQError as error:
+            if self._note is not None:
+                self._note(connection, request, error)
+            return error
+        return None
+
+    def present(self, session: Session) -> Session | None:
+        """Return the session of the same user and address under the present users and policies; None: that user may do
+        nothing any more. Any thread."""
+        generation = self.table.generation
+        if session.generation == generation:
+            return session
+        user = self._user(session.user.username)
+        if user is None or not user.is_enabled or user.password != session.user.password:
+            return None
+        contents, checks = self.table.contents, self.config.authorization_enabled
+        return Session(user, session.source, contents, generation, checks=checks)
 
     def _by_certificate(self, connection: Connection) -> Session | None:
         """Return the session of the user that the connection's verified certificate names; None: it names none."""

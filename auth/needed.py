@@ -85,8 +85,8 @@ OPTIONAL: Final = frozenset(
         (RequestCode.QUERY_CONSUME_QUEUE, "consumer_group"),
     }
 )
-"""Fields that clients leave empty: a producer's end, which concerns its own connection; the offsets of a group,
-whatever its topics; a stored message, whose topic its handler checks; a queue, whatever its groups."""
+"""Fields that clients leave empty: a producer's end, which concerns its own connection; the offsets of a group in all
+topics; a stored message, whose topic its handler checks; a queue, whatever its groups."""
 ALL_NAMES: Final = "*"
 """What a request for all resources of a kind names: only entries for all of the kind fit it."""
 

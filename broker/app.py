@@ -367,6 +367,7 @@ class BrokerApp:
                     self._role.config, state, off_loop, self._clock, self._logger("ha"), self._security
                 )
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
+            self.auth.table.on_change = partial(mailbox.post, running.pulls.recheck)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
@@ -440,6 +441,7 @@ class BrokerApp:
         if running is None or server is None or admission is None:
             return
         self._running = None
+        self.auth.table.on_change = None
         self._observation.stopping()
         server.short_path = None
         if running.short_path is not None and running.short_path.here is not None:

@@ -136,7 +136,7 @@ def build(
     groups_file = file(groups, "subscriptionGroup.json")
     offsets_file = file(offsets, "consumerOffset.json")
     holds = PullHolds(config.pull_holds_max, config.pull_holds_size_bytes_max)
-    pulls = PullService(holds, store.max_offset, mailbox, loop, clock, environment.refusals)
+    pulls = PullService(holds, store.max_offset, mailbox, loop, clock, environment.refusals, environment.auth.guard)
     pull_checks = PullChecks(config, topics, groups, clients)
     rules = PlainRules(
         cluster=config.broker_cluster_name.encode(),

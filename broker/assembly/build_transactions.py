@@ -57,7 +57,7 @@ def build_transactions(
             store,
             transactions,
             transaction_writer,
-            ProducerPort(clients, environment.mailbox),
+            ProducerPort(clients, environment.mailbox, environment.auth.guard),
             environment.offsets,
             environment.file_system,
             clock,

@@ -99,6 +99,10 @@ class PullHolds:
         self._next_tick = tick + 1
         return self._remove(due)
 
+    def all(self) -> list[Hold]:
+        """Return all holds."""
+        return [hold for holds in self._by_owner.values() for hold in holds]
+
     def drop_owner(self, owner: Hashable) -> list[Hold]:
         """Remove and return the holds of a closed connection; they need no answer."""
         return self._remove(list(self._by_owner.get(owner, ())))
@@ -109,7 +113,7 @@ class PullHolds:
 
     def clear(self) -> list[Hold]:
         """Remove and return all holds."""
-        return self._remove([hold for holds in self._by_owner.values() for hold in holds])
+        return self._remove(self.all())
 
     def _remove(self, holds: list[Hold]) -> list[Hold]:
         for hold in holds:

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from pocketmq.auth.guard import AuthGuard
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.pull.long_polling import Hold, PullHolds
 from pocketmq.broker.request.executor import DrainExecutor
-from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Buffers, Task, encode_refusal
+from pocketmq.broker.request.request_task import OVERLOAD, SHUTTING_DOWN, Buffers, Task, encode_refusal, refusal_of
 from pocketmq.common.clock import Clock
 from pocketmq.common.runner import LoopMailbox
 from pocketmq.remoting.frame import Buffer
 from pocketmq.remoting.server import Connection
 
 TICK_S: Final = 0.1
+RECHECKED_AT_ONCE: Final = 500
+"""Held pulls whose users are looked at in one turn of the loop: a few ms."""
 HOLD_BYTES: Final = 1024
 """Approximate memory of a held pull without its request: objects and table entries."""
 
@@ -62,6 +65,8 @@ class PullService:
     clock: Clock
     refusals: RefusalStats | None = None
     """Counts refusals by a full queue."""
+    guard: AuthGuard | None = None
+    """Knows who may pull; None where nothing is checked."""
     quick: Quick | None = field(init=False, default=None)
     """Answers a held pull with a record just stored. None: each runs again."""
     _executor: DrainExecutor | None = field(init=False, default=None)
@@ -125,6 +130,12 @@ class PullService:
         if self._closed:
             _respond(task, encode_refusal(task.request, SHUTTING_DOWN))
             return
+        session = task.request.session
+        if session is not None and self.guard is not None and session.generation != self.guard.table.generation:
+            error = self.guard.refusal_again(connection, task.request)  # users changed since it was let in
+            if error is not None:
+                _respond(task, encode_refusal(task.request, refusal_of(error)))
+                return
         hold = Hold(connection, queues, deadline_ns, task.size_bytes + HOLD_BYTES, (task, nothing))
         if not self.holds.hold(hold):
             _respond(task, nothing)
@@ -135,6 +146,26 @@ class PullService:
             self._run_again(hold, is_due=False)
             return
         self._arm()
+
+    def recheck(self) -> None:
+        """Refuse the held pulls of those who may not pull any more: users or policies have changed. Loop thread."""
+        if self.guard is not None:
+            self._recheck([*self.holds.all(), *self._deferred])
+
+    def _recheck(self, rest: list[Hold]) -> None:
+        """Look at some of them, and at the rest with the loop's next turn."""
+        assert self.guard is not None
+        for hold in rest[:RECHECKED_AT_ONCE]:
+            task, _ = hold.context
+            if hold.held or hold in self._deferred:
+                error = self.guard.refusal_again(task.connection, task.request)
+                if error is not None:
+                    if hold.held:
+                        self.holds.remove(hold)
+                    self._deferred.pop(hold, None)
+                    _respond(task, encode_refusal(task.request, refusal_of(error)))
+        if len(rest) > RECHECKED_AT_ONCE:
+            self.loop.call_soon(self._recheck, rest[RECHECKED_AT_ONCE:])
 
     def _wake(self, queues: Queues, tags_code: int = 0, record: bytes = b"") -> None:
         for topic, queue_id, max_offset in queues:

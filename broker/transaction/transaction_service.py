@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from pocketmq.auth.guard import AuthGuard
 from pocketmq.auth.needed import resource_of
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientTable
@@ -72,6 +73,7 @@ class ProducerPort:
 
     clients: ClientTable[Connection]
     mailbox: LoopMailbox
+    guard: AuthGuard | None = None
 
     def producers(self, group: str) -> list[Connection]:
         """Return the open connections of a producer group."""
@@ -80,8 +82,10 @@ class ProducerPort:
     def may_see(self, connection: Connection, topic: str) -> bool:
         """Return whether the connection's user may send to ``topic``. Any user can call itself a producer of any group,
         and a check carries the whole message."""
-        session = connection.speaker
-        return session is None or bool(session.may(*resource_of(Resource.TOPIC, topic, PUB)))
+        if self.guard is None or connection.speaker is None:
+            return True
+        session = self.guard.present(connection.speaker)
+        return session is not None and session.may(*resource_of(Resource.TOPIC, topic, PUB))
 
     def send(self, connection: Connection, header: CheckTransactionStateRequestHeader, body: bytes) -> None:
         """Send a oneway request in the loop's thread."""

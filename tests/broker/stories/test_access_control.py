@@ -1,5 +1,6 @@
 """A broker that knows its users: proofs, policies, stored messages, the short path."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ from pocketmq.auth.auth_table import AuthContents
 from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.errors import AuthFileUnreadable
 from pocketmq.auth.policies import Policy, entry_of
-from pocketmq.auth.users import User
+from pocketmq.auth.users import User, UserStatus
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
+from pocketmq.broker.pull.pull_service import RECHECKED_AT_ONCE
 from pocketmq.common.record import PGROUP
 from pocketmq.common.record_codec import decode_record
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -24,7 +26,7 @@ from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader, Na
 from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader
 from pocketmq.remoting.security.proof import client_proof
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
-from tests.broker.conftest import TIMEOUT_MS, Client, Harness, store_config
+from tests.broker.conftest import TIMEOUT_MS, Client, Harness, eventually, store_config
 
 R = RequestCode
 NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
@@ -212,3 +214,55 @@ async def test_the_doctor_is_told_of_weak_secrets_and_of_an_open_file(protected:
     assert b"root-secret" not in bytes(answer.body)
     alice = await protected.client("alice", "alice-secret")
     assert (await alice.ask(R.GET_BROKER_RUNTIME_INFO)).code == NO_PERMISSION
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("change", ["disabled", "deleted", "no policy", "another password"])
+async def test_a_pull_that_waits_is_refused_when_its_user_may_no_longer_pull(
+    protected: Protected, change: str, native: bool
+) -> None:
+    """And gets no message that is stored later; those of others go on waiting."""
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    alice = await protected.client("alice", "alice-secret")
+
+    async def pull(client: Client) -> Any:
+        if native:
+            return await client.native_pull(("orders", 0, 1), suspend_ms=30_000)
+        return await client.pull("orders", 0, 1, suspend_ms=30_000)
+
+    waiting, other = asyncio.ensure_future(pull(alice)), asyncio.ensure_future(pull(root))
+    pulls = protected.app._run.pulls
+    await eventually(lambda: pulls.count == 2)
+    table = protected.app.auth.table
+    table.replace(
+        {
+            "disabled": table.contents.with_user(msgspec.structs.replace(ALICE, user_status=UserStatus.DISABLE)),
+            "deleted": table.contents.without_user("alice"),
+            "no policy": table.contents.with_policies("alice", ()),
+            "another password": table.contents.with_user(msgspec.structs.replace(ALICE, password="another-secret")),
+        }[change]
+    )
+    refused = await waiting
+    assert (refused.code, bytes(refused.body)) == (NO_PERMISSION, b""), refused
+    assert "alice" in refused.remark
+    assert pulls.count == 1
+    await root.put(b"later", topic="orders")
+    assert b"later" in bytes((await other).body)
+
+
+async def test_pulls_that_wait_are_looked_at_once_a_change_in_slices(protected: Protected) -> None:
+    """More of them than one turn of the loop looks at; a change that takes nothing away ends none."""
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    alice = await protected.client("alice", "alice-secret")
+    count = 2 * RECHECKED_AT_ONCE + 1
+    waiting = [asyncio.ensure_future(alice.native_pull(("orders", 0, 1), suspend_ms=30_000)) for _ in range(count)]
+    pulls = protected.app._run.pulls
+    await eventually(lambda: pulls.count == count)
+    table = protected.app.auth.table
+    table.replace(table.contents.with_user(User(username="bob", password="bob-secret")))
+    await alice.ask(R.WHOAMI)
+    assert pulls.count == count
+    table.replace(table.contents.without_user("alice"))
+    assert {answer.code for answer in await asyncio.gather(*waiting)} == {NO_PERMISSION}

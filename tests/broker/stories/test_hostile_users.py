@@ -87,8 +87,8 @@ def header_of(spec: Spec, name: str) -> Any:
         return None
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(spec.request):
-        tries: list[Any] = [name, 0, False, [(name, 0, 1)], [(name, 0, 0, 1)], [(name, 0, 0, 1, 1)], [], {}]
-        for value in tries:
+        given: tuple[Any, ...] = (name, 0, False, [(name, 0, 1)], [(name, 0, 0, 1)], [(name, 0, 0, 1, 1)], [], {})
+        for value in given:
             try:
                 values[field.name] = msgspec.convert(value, field.type)
                 break

@@ -2,24 +2,38 @@
 
 from typing import Any
 
-from pocketmq.auth.auth_table import AuthContents
+import msgspec
+import pytest
+
+from pocketmq.auth.auth_table import AuthContents, AuthTable
+from pocketmq.auth.config import AuthConfig
+from pocketmq.auth.denials import Denials
+from pocketmq.auth.guard import AuthGuard
 from pocketmq.auth.policies import Policy, entry_of
 from pocketmq.auth.session import Session
-from pocketmq.auth.users import User
+from pocketmq.auth.users import User, UserStatus
 from pocketmq.broker.transaction.transaction_service import ProducerPort
 from pocketmq.common.clock import ManualClock
 from tests.broker.transaction_fixture import TransactionFixture
 from tests.sim.checkers import fresh_disk, sim_config
 
+APP = User(username="app", password="app-secret")
 
-class Speaker:
-    """A connection, with the user of its last request."""
+
+class Site:
+    """A guard with one user; ``speaker`` is the user of a connection's last request."""
 
     def __init__(self, *allowed: str) -> None:
-        contents = AuthContents().with_user(User(username="app", password="app-secret"))
         entries = tuple(entry_of(resource, ["Pub"], "Allow") for resource in allowed)
-        contents = contents.with_policies("app", (Policy(entries),))
-        self.speaker: Any = Session(contents.user("app"), None, contents, 1, checks=True)
+        contents = AuthContents().with_user(APP).with_policies("app", (Policy(entries),))
+        self.table, clock = AuthTable(contents), ManualClock()
+        config = AuthConfig(authentication_enabled=True, authorization_enabled=True)
+        guard = AuthGuard(config, self.table, cluster="C", clock=clock, denials=Denials(clock.now_ms))
+        self.speaker: Any = Session(APP, None, contents, self.table.generation, checks=True)
+        self.port = ProducerPort(None, None, guard)  # type: ignore[arg-type]
+
+    def may_see(self, topic: str) -> bool:
+        return self.port.may_see(self, topic)  # type: ignore[arg-type]
 
 
 def test_a_producer_that_may_not_send_to_the_topic_is_not_shown_its_half_messages() -> None:
@@ -36,9 +50,25 @@ def test_a_producer_that_may_not_send_to_the_topic_is_not_shown_its_half_message
 
 
 def test_the_user_of_the_last_request_decides() -> None:
-    port = ProducerPort(clients=None, mailbox=None)  # type: ignore[arg-type]
-    assert port.may_see(Speaker("Topic:payments"), "payments")  # type: ignore[arg-type]
-    assert not port.may_see(Speaker("Topic:orders"), "payments")  # type: ignore[arg-type]
-    unknown = Speaker()
-    unknown.speaker = None  # nobody has to authenticate here
-    assert port.may_see(unknown, "payments")  # type: ignore[arg-type]
+    assert Site("Topic:payments").may_see("payments")
+    assert not Site("Topic:orders").may_see("payments")
+    unknown = Site()
+    unknown.speaker = None  # a request that needs no user was the last
+    assert unknown.may_see("payments")
+
+
+@pytest.mark.parametrize("change", ["disabled", "deleted", "another password", "no policy"])
+def test_a_change_since_that_request_counts(change: str) -> None:
+    """A connection that is open and silent is shown nothing that its user may not see any more."""
+    site = Site("Topic:payments")
+    contents = site.table.contents
+    changed = {
+        "disabled": lambda: contents.with_user(msgspec.structs.replace(APP, user_status=UserStatus.DISABLE)),
+        "deleted": lambda: contents.without_user("app"),
+        "another password": lambda: contents.with_user(msgspec.structs.replace(APP, password="another-secret")),
+        "no policy": lambda: contents.with_policies("app", ()),
+    }
+    site.table.replace(contents.with_user(User(username="other", password="other-secret")))
+    assert site.may_see("payments"), "a change that does not concern the user"
+    site.table.replace(changed[change]())
+    assert not site.may_see("payments")
