@@ -8,6 +8,7 @@ are missing. In CI that is a failure, unless a package registry kept the program
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -48,9 +49,13 @@ def needs(*programs: str) -> str:
 
 @contextmanager
 def running(
-    command: list[str], directory: Path, is_up: Callable[[], bool], user: str | None = None
+    command: list[str],
+    directory: Path,
+    is_up: Callable[[], bool],
+    user: str | None = None,
+    stop: signal.Signals = signal.SIGTERM,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server until the block ends; show its output when it does not start."""
+    """Run a server until the block ends, which sends it ``stop``; show its output when it does not start."""
     with (directory / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=directory, user=user)
     try:
@@ -61,7 +66,7 @@ def running(
             time.sleep(0.02)
         yield process
     finally:
-        process.terminate()
+        process.send_signal(stop)
         try:
             process.wait(STOP_S)
         except subprocess.TimeoutExpired:
@@ -162,7 +167,8 @@ def postgres_at(directory: Path, port: int) -> Iterator[str]:
             return False
         return True
 
-    with running(command, directory, is_up, user):
+    # at SIGTERM it would wait until its clients have gone, which are ours; it was killed after STOP_S, each time
+    with running(command, directory, is_up, user, stop=signal.SIGINT):
         yield f"postgresql://pocketmq@127.0.0.1:{port}/postgres"
 
 
