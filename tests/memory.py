@@ -44,8 +44,9 @@ def path_in_memory(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[P
 
 
 @pytest.fixture(scope="package", autouse=True)
-def brokers_in_memory() -> Iterator[None]:
+def brokers_in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let an in-process broker that is given no directory make its own in memory."""
+    tmp_path_factory.getbasetemp()  # chosen now: pytest's own directories stay where they are
     with pytest.MonkeyPatch.context() as patch:
         if has_room():
             patch.setattr(tempfile, "tempdir", str(MEMORY))
