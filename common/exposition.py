@@ -32,6 +32,8 @@ class Family:
     kind: str
     labels: Sequence[str] = ()
     samples: list[Sample] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    """Samples that are text already."""
 
     def add_value(self, label_values: Sequence[str], value: float) -> None:
         """Add a sample of a gauge or a counter."""
@@ -48,6 +50,10 @@ class Family:
         self.samples.append(Sample(f"{self.name}_count", labels, buckets[-1][1]))
         self.samples.append(Sample(f"{self.name}_sum", labels, sum_value))
 
+    def add_text(self, label_text: str, value: int) -> None:
+        """Add a sample of a gauge or a counter with labels that are text already: for families of many samples."""
+        self.lines.append(f"{self.name}{'_total' if self.kind == 'counter' else ''}{{{label_text}}} {value}\n")
+
     def _labels(self, values: Sequence[str]) -> dict[str, str]:
         return dict(zip(self.labels, values, strict=True))
 
@@ -59,6 +65,7 @@ def page(families: Iterable[Family]) -> bytes:
         name = f"{family.name}_total" if family.kind == "counter" else family.name
         lines.append(f"# HELP {name} {family.documentation.translate(ESCAPED_HELP)}\n# TYPE {name} {family.kind}\n")
         lines += [_line(sample) for sample in family.samples]
+        lines += family.lines
     return "".join(lines).encode()
 
 

@@ -64,8 +64,13 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Address to listen on."""
     listen_port: int = 0
     """The HTTP port; 0: nothing is served. A name server alone serves it only if it is set."""
+    series_max: int = 10_000
+    """Topics, and groups in topics, with series of their own on ``/metrics``; the first ones have them, and the rest
+    counts together as ``other``."""
 
     def __post_init__(self) -> None:
+        if self.series_max < 1:
+            raise ConfigError("bad setting", why=f"metrics.series_max={self.series_max}", hint="at least 1")
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"metrics.listen_port={self.listen_port} is no port")
 

@@ -348,6 +348,8 @@ def build(
         swept=fast_failure.swept,
         clients=clients,
         topics=topics,
+        groups=groups,
+        offsets=offsets,
         pulls=pulls,
         thread_dumper=environment.thread_dumper,
         node=node,
@@ -373,6 +375,7 @@ def build(
     services: list[BrokerService | None] = [
         environment.tls,
         put_stats,
+        environment.observation.figures,
         locks,
         delays,
         transactions.service,

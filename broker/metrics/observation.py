@@ -16,8 +16,11 @@ from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.metrics.connz import Connz
+from pocketmq.broker.metrics.figures import Figures
 from pocketmq.broker.metrics.health import Health, HealthReport, Probe
 from pocketmq.broker.metrics.interval_log import IntervalLog
 from pocketmq.broker.metrics.metrics import exposition
@@ -75,6 +78,8 @@ class Watched:
     swept: dict[str, int]
     clients: ClientTable[Any]
     topics: TopicTable
+    groups: SubscriptionGroups
+    offsets: ConsumerOffsets
     pulls: PullService
     thread_dumper: ThreadDumper
     node: HaNode
@@ -117,6 +122,8 @@ class Observation:
     health: Health = field(init=False)
     sources: Sources | None = field(init=False, default=None)
     telemetry: Telemetry | None = field(init=False, default=None)
+    figures: Figures | None = field(init=False, default=None)
+    """By topic, group and kind of client: a service of the broker."""
     disk: DiskSpace | None = field(init=False, default=None)
     _boot_ms: int = field(init=False)
     _flush_times: FlushTimes | None = field(init=False, default=None)
@@ -203,6 +210,17 @@ class Observation:
             for executor in executors:
                 executor.stages = self.stage_times.pair(executor.name)
         self.disk = DiskSpace(watched.files, store.paths.commit_log, f"{store.paths.root}/consumequeue")
+        self.figures = Figures(
+            self.config,
+            store,
+            watched.topics,
+            watched.offsets,
+            watched.clients,
+            self.counters,
+            self.clock,
+            series_max=self.metrics_config.series_max,
+            is_served=self._http is not None,
+        )
         self.sources = Sources(
             store=store,
             counters=self.counters,
@@ -228,6 +246,9 @@ class Observation:
                 self.disk,
                 self._boot_ms,
             ),
+            figures=self.figures,
+            group_count=lambda: len(watched.groups.names()),
+            permission=self.config.broker_permission,
             node=watched.node,
             replies=watched.replies,
             delays=watched.delays,

@@ -14,6 +14,8 @@ from pocketmq.broker.metrics.sources import Reading
 from pocketmq.common.exposition import Family
 
 PREFIX: Final = "pocketmq_"
+ROCKETMQ: Final = "rocketmq_"
+"""Of the names that RocketMQ 5.3's exporter has; they mean what they mean there, or the note says what differs."""
 
 S = TypeVar("S")
 """The object that a row is read from: a store, a pair, a service."""
@@ -21,8 +23,8 @@ S = TypeVar("S")
 Distribution = tuple[Sequence[tuple[str, float]], float]
 """A histogram's value: cumulative (bound, count) pairs up to ``+Inf``, and the sum in seconds."""
 Value = float | Distribution
-Series = Iterable[tuple[Sequence[str], Value]]
-"""(label values, value) of each sample."""
+Series = Iterable[tuple[Sequence[str] | str, Value]]
+"""(label values, value) of each sample; (label text, value) for ``GaugeLines`` and ``CounterLines``."""
 Find = Callable[[Reading], Iterable[tuple[Sequence[str], S]]]
 """(label values, object) of each present object."""
 
@@ -71,6 +73,7 @@ class Row(Generic[S]):
     telemetry: str = ""
     runtime: str = ""
     interval: str = ""
+    prefix: str = PREFIX
 
     kind: ClassVar[str]
 
@@ -82,7 +85,7 @@ class Row(Generic[S]):
     @property
     def exported(self) -> str:
         """The full name on ``/metrics``."""
-        return f"{PREFIX}{self.name}{'_total' if self.kind == Counter.kind else ''}"
+        return f"{self.prefix}{self.name}{'_total' if self.kind == Counter.kind else ''}"
 
     def value(self, source: S) -> Any:
         """Return the value of a row without labels of its own, in the row's unit."""
@@ -91,7 +94,7 @@ class Row(Generic[S]):
 
     def family(self, labels: Sequence[str], found: Iterable[tuple[Sequence[str], S]]) -> Family:
         """Return the Prometheus family with a sample for each of ``found``: (values of ``labels``, object)."""
-        family = Family(PREFIX + self.name, self.help, self.kind, (*labels, *self.labels))
+        family = Family(self.prefix + self.name, self.help, self.kind, (*labels, *self.labels))
         for group_values, source in found:
             read = self.read(source)
             series: Any = read if self.labels else (((), read),)
@@ -134,6 +137,35 @@ class Histogram(Row[S]):
     def _add(self, family: Family, labels: Sequence[str], value: Any) -> None:
         buckets, sum_s = value
         family.add_histogram(labels, buckets, sum_s)
+
+
+class GaugeLines(Gauge[S]):
+    """A present value of many objects: ``read`` returns (label text, value) of each."""
+
+    __slots__ = ()
+
+    def family(self, labels: Sequence[str], found: Iterable[tuple[Sequence[str], S]]) -> Family:
+        """Return the family; the label texts have the group's labels too."""
+        return _family_of_lines(self, labels, found)
+
+
+class CounterLines(Counter[S]):
+    """A count of many objects: ``read`` returns (label text, value) of each."""
+
+    __slots__ = ()
+
+    def family(self, labels: Sequence[str], found: Iterable[tuple[Sequence[str], S]]) -> Family:
+        """Return the family; the label texts have the group's labels too."""
+        return _family_of_lines(self, labels, found)
+
+
+def _family_of_lines(row: Row[S], labels: Sequence[str], found: Iterable[tuple[Sequence[str], S]]) -> Family:
+    family = Family(row.prefix + row.name, row.help, row.kind, (*labels, *row.labels))
+    for _, source in found:
+        lines: Any = row.read(source)
+        for text, value in lines:
+            family.add_text(text, value)
+    return family
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.flow_control.admission import Admission
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.ha.ha_node import HaNode
+from pocketmq.broker.metrics.figures import Figures
 from pocketmq.broker.metrics.slow_requests import SlowRequests
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.pull.pull_service import PullService
@@ -89,6 +90,10 @@ class Sources:
     """Refusals by the limits of clients, addresses and users, by limit."""
     loop: LoopTimes = field(default_factory=LoopTimes)
     process: Process | None = None
+    figures: Figures | None = None
+    """By topic, group and kind of client."""
+    group_count: Callable[[], int] = int
+    permission: int = 6
     node: HaNode | None = None
     replies: ReplyProcessor | None = None
     delays: DelayService | None = None

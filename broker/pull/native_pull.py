@@ -157,7 +157,7 @@ class NativePull:
             results[index] = (code, next_offset, result.min_offset, result.max_offset, count)
             if count:
                 found[index] = (result.sizes, result.body)
-                self.counters.group_got(topic, header.consumer_group, count, len(result.body))
+                self.counters.group_got(topic, header.consumer_group, queue_id, next_offset, count, len(result.body))
                 if read is None:
                     rest_bytes -= len(result.body)
                     rest_messages -= count

@@ -134,7 +134,9 @@ class PullProcessor(OneByOne):
         )
         self.counters.got(len(result.sizes), len(result.body))
         if len(result.sizes):
-            self.counters.group_got(topic, header.consumer_group, len(result.sizes), len(result.body))
+            self.counters.group_got(
+                topic, header.consumer_group, queue_id, next_offset, len(result.sizes), len(result.body)
+            )
             quota = task.connection.quota
             if quota is not None:
                 quota.sent(len(result.sizes), len(result.body), self.clock.monotonic_ns())

@@ -100,7 +100,7 @@ class QuickPull:
         )
         if quota is not None:
             quota.sent(1, size, begin_ns)
-        self.counters.group_got(topic, header.consumer_group, 1, size)
+        self.counters.group_got(topic, header.consumer_group, queue_id, offset + 1, 1, size)
         self.counters.got(1, size)
         self.count(self.clock.monotonic_ns() - begin_ns)
         return buffers

@@ -19,7 +19,7 @@ from pocketmq.broker.send.send_checks import SendChecks
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.errors import Cause, MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
-from pocketmq.common.record import DELAY, HOSTS_V6_MASK, WAIT, decode_properties, encode_properties
+from pocketmq.common.record import DELAY, HOSTS_V6_MASK, RETRY_TOPIC, WAIT, decode_properties, encode_properties
 from pocketmq.common.record_codec import Record, decode_record, encode_record
 from pocketmq.common.record_group import record_meta
 from pocketmq.common.redelivery import FIRST_RETRY_LEVEL, LAST_ERROR, error_line, prepare_copy
@@ -40,16 +40,19 @@ def send_back_refusal(refusal: Refusal, status: PutStatus) -> Refusal:
 class SentBack(RocketMQSend):
     """One copy on its way into the log; it does not wait for the flush: RocketMQ stores it with WAIT=false."""
 
-    __slots__ = ("counters", "is_dead")
+    __slots__ = ("consumer_group", "counters", "first_topic", "is_dead")
     counters: BrokerCounters
     is_dead: bool
+    consumer_group: str
+    first_topic: str
+    """The topic that the message was first sent to."""
 
     def encode(self, appended: Appended) -> Buffers:
         """Return the answer: 0, or 1 with the name of the put status."""
         if appended.code:
             name = _STATUS_NAMES.get(appended.code, appended.remark)
             return encode_answer(self.task.request, ResponseCode.SYSTEM_ERROR, remark=name)
-        self.counters.sent_back(self.is_dead)
+        self.counters.sent_back(self.is_dead, self.consumer_group, self.first_topic)
         return encode_answer(self.task.request)
 
 
@@ -95,6 +98,8 @@ class SendBacks:
         send = self._copy(task, original, topic, queue_id, properties, asked_queue_id)
         send.is_dead = is_dead
         send.counters = self.counters
+        send.consumer_group = header.group
+        send.first_topic = properties[RETRY_TOPIC]
         return send
 
     def _read(self, offset: int) -> Record:

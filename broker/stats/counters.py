@@ -6,11 +6,17 @@ Lives here: ``BrokerCounters``: totals, rates from samples taken once a second, 
 import datetime
 import threading
 from collections import deque
+from collections.abc import Container
 from dataclasses import astuple, dataclass
 from typing import Final
 
 from pocketmq.broker.stats.stats_items import GROUP_GET_NUMS, GROUP_GET_SIZE, StatsItems, group_key
+from pocketmq.common.bounds import bounded
 
+PULLED_MAX: Final = 65_536
+"""(topic, group, queue) entries whose last pull is remembered."""
+DEAD_MAX: Final = 4_096
+"""(group, topic) pairs whose dead letters are counted apart; the rest counts in the total alone."""
 SAMPLES_MAX: Final = 601
 """One sample a second: rates over 10, 60 and 600 s (RocketMQ StoreStatsService)."""
 
@@ -30,6 +36,8 @@ class Totals:
     dead_letters: int = 0
 
 
+@bounded("last pulls", limit=PULLED_MAX, size="pulled", entry_bytes=1_024)
+@bounded("groups with dead letters", limit=DEAD_MAX, size="dead_letters", entry_bytes=1_024)
 class BrokerCounters:
     """Totals that worker threads add to once per drain or pull. Thread-safe."""
 
@@ -37,6 +45,10 @@ class BrokerCounters:
         self.totals = Totals()
         self.items = StatsItems(0) if items is None else items
         """Statistics by topic and by group."""
+        self.pulled: dict[tuple[str, str, int], int] = {}
+        """(topic, group, queue id) → the offset after the messages that a pull returned last."""
+        self.dead_letters: dict[tuple[str, str], int] = {}
+        """(group, topic) → its dead letters."""
         self._lock = threading.Lock()
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=SAMPLES_MAX)
         self._day: datetime.date | None = None
@@ -55,11 +67,15 @@ class BrokerCounters:
         with self._lock:
             self.totals.put_failed += messages
 
-    def sent_back(self, is_dead: bool) -> None:
-        """Count a message that a consumer sent back; ``is_dead``: it went to the dead-letter topic."""
+    def sent_back(self, is_dead: bool, group: str, topic: str) -> None:
+        """Count a message that a consumer of ``group`` sent back; ``topic``: where it was sent first; ``is_dead``: it
+        went to the dead-letter topic."""
         with self._lock:
             self.totals.sent_back += 1
             self.totals.dead_letters += is_dead
+            known = self.dead_letters.get((group, topic), 0)
+            if is_dead and (known or len(self.dead_letters) < DEAD_MAX):
+                self.dead_letters[group, topic] = known + 1
 
     def got(self, messages: int, size_bytes: int) -> None:
         """Count a pull that returned ``messages`` messages."""
@@ -71,11 +87,22 @@ class BrokerCounters:
             else:
                 self.totals.get_miss_requests += 1
 
-    def group_got(self, topic: str, group: str, messages: int, size_bytes: int) -> None:
-        """Count the messages that one pull returned to a group from one topic."""
+    def group_got(
+        self, topic: str, group: str, queue_id: int, next_offset: int, messages: int, size_bytes: int
+    ) -> None:
+        """Count the messages that one pull returned to a group from one queue, up to ``next_offset``."""
+        pulled = (topic, group, queue_id)
+        if pulled in self.pulled or len(self.pulled) < PULLED_MAX:
+            self.pulled[pulled] = next_offset
         key = group_key(topic, group)
         self.items.add(GROUP_GET_NUMS, key, messages)
         self.items.add(GROUP_GET_SIZE, key, size_bytes)
+
+    def forget_pulled(self, pairs: Container[tuple[str, str]]) -> None:
+        """Forget the pulls of all groups but these (topic, group) pairs."""
+        for topic, group, queue_id in list(self.pulled):
+            if (topic, group) not in pairs:
+                self.pulled.pop((topic, group, queue_id), None)
 
     def sample(self, now_ns: int, now_ms: int) -> None:
         """Keep the totals of this second, and those of midnight when a new day has begun."""

@@ -133,6 +133,11 @@ class StatsItems:
             avgpt=value / calls if calls else 0.0,
         )
 
+    def totals(self, name: str) -> dict[str, int]:
+        """Return key → sum since the start of every item of a name."""
+        with self._lock:
+            return {key: item.value for (each, key), item in self._items.items() if each == name}
+
     def tps(self, name: str, key: str, now_ms: int) -> float:
         """Return the rate over the last minute; 0 if the item does not exist."""
         data = self.data(name, key, now_ms)

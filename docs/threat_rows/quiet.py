@@ -10,6 +10,8 @@ QUIET_TABLES: Final = [
         " DelayService.levels"
         " DelayService._not_before_ns; broker/flow_control/fast_failure.py FastFailure._executors;"
         " broker/ha/slave_mirror.py SlaveMirror._files; remoting/http_server.py HttpServer._routes;"
+        " broker/metrics/topic_figures.py TopicFigures._node;"
+        " broker/metrics/figures.py Figures.node;"
         " broker/metrics/observation.py Watched.executors Watched.swept; broker/metrics/watermarks.py"
         " Watermarks._executors; broker/request/default_processor.py AdminProcessor._handlers AdminProcessor._later;"
         " broker/request/executor.py DrainExecutor._workers DrainExecutor.busy; broker/request/request_table.py"
@@ -61,7 +63,7 @@ QUIET_TABLES: Final = [
         " _Kind.numbers"
         " _Kind.seconds; common/histogram.py Histogram.counts WindowedHistogram._slots;"
         " store/commitlog/append_lock.py"
-        " AppendLock._longest_ns; common/exposition.py Family.samples",
+        " AppendLock._longest_ns; common/exposition.py Family.samples Family.lines",
         "counters by pair, stage, second or bucket: a fixed number, or that of a bounded table",
     ),
     Quiet(

@@ -199,6 +199,18 @@ TABLES: Final = [
         declares="statistics",
     ),
     Row(
+        "broker/stats/counters.py BrokerCounters.pulled BrokerCounters.dead_letters; broker/metrics/label_text.py"
+        " LabelTexts.texts; broker/metrics/topic_figures.py TopicFigures._ends TopicFigures._traffic;"
+        " broker/metrics/group_figures.py GroupFigures._times GroupFigures._lines; broker/metrics/figures.py"
+        " Figures.messages_out Figures.bytes_out Figures.dead_letters Figures.producers Figures.consumers",
+        "series of ever new topics, groups and versions of clients",
+        "series_max label sets, the rest is `other`; 65,536 last pulls, 4,096 groups with dead letters, 10,000 times"
+        " and 256 kinds of clients; queues and offsets have bounds of their own",
+        "tests/broker/metrics/test_rocketmq_metrics.py::test_the_number_of_series_is_bounded"
+        " tests/broker/metrics/test_rocketmq_metrics.py::test_a_lag_that_stands_still_is_not_read_again",
+        declares="label sets of metrics; last pulls; groups with dead letters",
+    ),
+    Row(
         "broker/delay/timer_wheel.py TimerWheel._slots TimerWheel._order TimerWheel._runs;"
         " broker/delay/timer_queue.py TimerQueue._corrected TimerQueue._block_due",
         "delayed messages without end, entries that lie about their time",

@@ -17,10 +17,12 @@ from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.group_notifier import GroupNotifier
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.lock.lock_table import LockTable
+from pocketmq.broker.metrics.label_text import LabelTexts
 from pocketmq.broker.pull.long_polling import Hold, PullHolds
 from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.request.sweepable_queue import SweepableQueue
 from pocketmq.broker.staged.staged_table import StagedTable
+from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stats_items import StatsItems
 from pocketmq.broker.topic.topic_table import TableFull, TopicTable
 from pocketmq.broker.transaction.transaction_table import GIVEN_UP_MAX, OUTCOMES_MAX, Half, Outcome, TransactionTable
@@ -29,6 +31,7 @@ from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import Cause
 from pocketmq.common.events import NullLog
 from pocketmq.remoting.frame_budget import FrameBudget
+from pocketmq.remoting.http_server import MetricsConfig
 from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.pending import Pending, PendingTable
@@ -133,6 +136,21 @@ def limited_users() -> Filled:
 def barred() -> Filled:
     limits = peers_limits()
     return limits, repeat(lambda number: limits.bar(f"host{number}", 1 << 62))
+
+
+def label_sets() -> Filled:
+    table: LabelTexts[int] = LabelTexts(100, str, "other")
+    return table, (table.of(number) for number in itertools.count())
+
+
+def last_pulls() -> Filled:
+    table = BrokerCounters()
+    return table, repeat(lambda number: table.group_got("T", f"g{number}", number % 3, 1, 1, 1))
+
+
+def groups_with_dead_letters() -> Filled:
+    table = BrokerCounters()
+    return table, repeat(lambda number: table.sent_back(True, f"g{number}", "T"))
 
 
 def topics() -> Filled:
@@ -292,6 +310,9 @@ FILLS: Final[dict[str, Callable[[], Filled]]] = {
     "addresses that may not connect": barred,
     "half-received frames": half_frames,
     "requests to one peer": pending,
+    "label sets of metrics": label_sets,
+    "last pulls": last_pulls,
+    "groups with dead letters": groups_with_dead_letters,
 }
 ELSEWHERE: Final = {
     "staged chunks": "tests/broker/stories/test_staged_limits.py",
@@ -333,7 +354,7 @@ def test_a_setting_that_is_named_exists_and_keeps_the_table_small(bound: Bound) 
         return  # the bound in bytes is the smaller one
     if bound.setting:
         section, _, key = bound.setting.partition(".")
-        value = getattr({"broker": BrokerConfig, "remoting": ServerConfig}[section](), key)
+        value = getattr({"broker": BrokerConfig, "remoting": ServerConfig, "metrics": MetricsConfig}[section](), key)
     assert value * (bound.entry_bytes or 1) <= TABLE_BYTES_MAX
 
 

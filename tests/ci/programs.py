@@ -21,6 +21,7 @@ PACKAGES: Final[Mapping[str, Sequence[str]]] = {
     "java": ("openjdk-17-jdk-headless", "default-jdk-headless"),
     "javac": ("openjdk-17-jdk-headless", "default-jdk-headless"),
     "mvn": ("maven",),
+    "promtool": ("prometheus",),
 }
 """Program to packages; the second is for distributions that no longer have the first."""
 APT: Final = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3")

@@ -36,18 +36,20 @@ def test_nothing_is_installed_where_all_is_there() -> None:
 
 def test_what_is_missing_is_installed_once_and_from_the_second_package_where_the_first_is_gone() -> None:
     """``java`` and ``javac`` come in one package."""
-    machine = Machine("mvn", "redis-server", "postgres", packages=["mariadb-server", "default-jdk-headless"])
+    machine = Machine(
+        "mvn", "redis-server", "postgres", "promtool", packages=["mariadb-server", "default-jdk-headless"]
+    )
     assert provide(machine.missing, machine.run, may_install=True) == ([], [])
     assert machine.installed == ["mariadb-server", "openjdk-17-jdk-headless", "default-jdk-headless"]
 
 
 def test_a_registry_that_does_not_answer_is_told_apart_from_a_package_that_fails() -> None:
-    silent = Machine("java", "javac", "mvn", answers=False)
+    silent = Machine("java", "javac", "mvn", "promtool", answers=False)
     assert provide(silent.missing, silent.run, may_install=True) == (["redis-server", "mariadbd", "postgres"], [])
-    broken = Machine("java", "javac", "mvn", "postgres", packages=["redis-server"])
+    broken = Machine("java", "javac", "mvn", "promtool", "postgres", packages=["redis-server"])
     assert provide(broken.missing, broken.run, may_install=True) == ([], ["mariadbd"])
 
 
 def test_without_the_right_to_install_a_missing_program_fails() -> None:
-    machine = Machine("java", "javac", "mvn", "mariadbd", "postgres")
+    machine = Machine("java", "javac", "mvn", "promtool", "mariadbd", "postgres")
     assert provide(machine.missing, machine.run, may_install=False) == ([], ["redis-server"])
