@@ -83,6 +83,10 @@ NamesrvPort = Annotated[
 BrokerPort = Annotated[
     int | None, typer.Option("--broker-port", min=0, max=65535, help="0: any free port.  [default: 10911]")
 ]
+DashboardPort = Annotated[
+    int | None,
+    typer.Option("--dashboard-port", min=0, max=65535, help="Serve the dashboard there, on 127.0.0.1; 0: none."),
+]
 LogFormat = Annotated[str | None, typer.Option("--log-format", help="console or json.  [default: console]")]
 LogLevel = Annotated[str | None, typer.Option("--log-level", help="debug, info, warning or error.  [default: info]")]
 

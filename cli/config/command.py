@@ -105,7 +105,9 @@ def _is_named(name: str, wanted: list[str] | None) -> bool:
     )
 
 
-_SECTION_NAMES = frozenset({"broker", "store", "remoting", "namesrv", "auth", "limits", "log", "metrics", "fault"})
+_SECTION_NAMES = frozenset(
+    {"broker", "store", "remoting", "namesrv", "auth", "limits", "log", "metrics", "dashboard", "fault"}
+)
 
 
 def _unknown(names: list[str], known: list[str]) -> CommandFailed:

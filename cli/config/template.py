@@ -14,7 +14,7 @@ from pocketmq.common.settings import Layer, Settings
 
 _BROKER_SECTIONS: Final = ("broker", "store", "remoting", "tls", "auth", "limits", "log", "metrics")
 COMMANDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "standalone": ("Name server and broker in one process", ("namesrv", *_BROKER_SECTIONS)),
+    "standalone": ("Name server and broker in one process", ("namesrv", *_BROKER_SECTIONS, "dashboard")),
     "broker": ("A broker", _BROKER_SECTIONS),
     "namesrv": ("A name server", ("namesrv", "remoting", "tls", "auth", "limits", "log")),
 }

@@ -20,6 +20,7 @@ from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.daemon.access import DEFAULT_ORIGIN, access_of, check_access, warning_of_file
+from pocketmq.cli.daemon.dashboard_child import DashboardChild, DashboardConfig
 from pocketmq.cli.daemon.descriptors import room_for_files
 from pocketmq.cli.daemon.disk_room import kept_line, room_for_store, space_of, store_root
 from pocketmq.cli.daemon.profiles import profile_settings
@@ -63,6 +64,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "limits": LimitsConfig,
     "log": LogConfig,
     "metrics": MetricsConfig,
+    "dashboard": DashboardConfig,
     "fault": FaultConfig,
 }
 """Sections of a settings file."""
@@ -287,6 +289,11 @@ async def _started(
             if settings.get(FaultConfig).enable:
                 ready += " faults=on"
             ready += f"\n{kept_line(settings.get(StoreConfig), OsFileSystem())}"
+        dashboard = settings.get(DashboardConfig)
+        if shape.namesrv and shape.broker and dashboard.listen_port:
+            child = DashboardChild(dashboard, namesrv.address, logs.logger("dashboard"), is_open=auth_config.open)
+            await child.start()
+            stack.push_async_callback(child.stop)
         yield f"{ready}\n"
 
 

@@ -19,6 +19,7 @@ def standalone(
     host: options.Host = None,
     advertise: options.Advertise = None,
     is_open: options.Open = False,
+    dashboard_port: options.DashboardPort = None,
     profile: options.Profile = None,
     config: options.Config = None,
     settings: options.Set = None,
@@ -31,6 +32,7 @@ def standalone(
     """
     values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--broker-port": broker_port, "--host": host}
     values |= {"--advertise": advertise, "--open": is_open or None}
+    values["--dashboard-port"] = dashboard_port
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("standalone", values, config, settings, profile)
 

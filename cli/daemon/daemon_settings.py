@@ -18,6 +18,7 @@ SETTINGS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_STORE,
         **_NAMESRV,
         "--host": ("namesrv.bind_address", "broker.bind_address"),
+        "--dashboard-port": ("dashboard.listen_port",),
         **_OPEN,
         **_LOG,
     },

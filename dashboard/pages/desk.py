@@ -109,6 +109,7 @@ class Desk:
             size=words.size,
             span=words.span,
             moment=words.moment,
+            number=words.number,
             visible=bodies.visible,
             segment=lambda text: quote(text, safe=""),
         )

@@ -40,7 +40,9 @@ def _fragment(desk: Desk, entry: Entry, query: Mapping[str, str]) -> str:
     state = entry.state
     health, reasons = state.health()
     groups = sorted((each for each in state.groups.values() if each.lag), key=lambda each: (-each.lag, each.name))
-    topics = sorted((each for each in state.topics.values() if each.rate > 0), key=lambda each: -each.rate)
+    topics = sorted(
+        (each for each in state.topics.values() if each.rate > 0 and each.kind != "system"), key=lambda each: -each.rate
+    )
     return desk.text(
         "_overview.html",
         state=state,
@@ -48,7 +50,7 @@ def _fragment(desk: Desk, entry: Entry, query: Mapping[str, str]) -> str:
         reasons=reasons[:REASONS_MAX],
         reasons_more=max(0, len(reasons) - REASONS_MAX),
         lagging=groups[:TOP],
-        busiest=topics[:TOP],
+        busiest=sorted(topics, key=lambda each: -each.rate)[:TOP],
         refusals=refusals_of(entry)[:TOP],
     )
 
