@@ -24,11 +24,13 @@ from pocketmq.auth.errors import AccessDenied, CodeUnknown
 from pocketmq.auth.needed import ALL_NAMES, needed
 from pocketmq.auth.policies import Address
 from pocketmq.auth.session import Session
+from pocketmq.auth.stored import OF_ALL_TOPICS
 from pocketmq.auth.users import User, UserType
 from pocketmq.common import refusals
 from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
+from pocketmq.common.topics import TOPICS_OF_ALL
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.limits.quota import QuotaExceeded, TooManyWrong
@@ -37,7 +39,7 @@ from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol import PROTOCOL
 from pocketmq.remoting.protocol.access import FROM_BROKER, Action, Resource
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
-from pocketmq.remoting.protocol.spec import Spec
+from pocketmq.remoting.protocol.spec import Raw, Spec
 from pocketmq.remoting.security.proof import client_proof, is_proof, new_nonce, server_proof
 from pocketmq.remoting.security.signature import ACCESS_KEY, verify
 
@@ -49,6 +51,7 @@ ones are closed at once. A connection whose user has signed well is served all t
 HOSTS_MAX: Final = 4_096
 NS_PER_S: Final = 1_000_000_000
 NONCE_CHARACTERS: Final = range(16, 65)
+_RECORDS: Final = (Raw.RECORDS, Raw.SIZED_RECORDS)
 NO_SECRET: Final = "no such user: the time for an answer is the same"
 
 
@@ -154,6 +157,10 @@ class AuthGuard:
         for kind, name, actions in needed(request, spec, self._cluster):
             if not session.verdict(kind, name, actions).allowed:
                 raise self.denied(session, connection.host, request.code, kind, name, actions)
+            if kind is Resource.TOPIC and name in TOPICS_OF_ALL and spec.answer in _RECORDS:
+                host, user = connection.host, session.user.username
+                self.denials.note("policy", user, host, request.code, f"Topic:{name}", "Sub", OF_ALL_TOPICS)
+                raise AccessDenied(f"User:{user} has no permission to access Topic:{name} from {host}, {OF_ALL_TOPICS}")
 
     def _sender(self, connection: Connection, request: Request) -> Session:
         """Return the session of the request's user. Raise ``AccessDenied``."""

@@ -3,11 +3,16 @@
 Lives here: ``check_stored``.
 """
 
+from typing import Final
+
 from pocketmq.auth.errors import AccessDenied
 from pocketmq.auth.needed import resource_of
 from pocketmq.auth.session import Session
+from pocketmq.common.topics import TOPICS_OF_ALL
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.protocol.access import Action, Resource
+
+OF_ALL_TOPICS: Final = "it holds messages of all topics: only a super user reads them here."
 
 
 def check_stored(request: Request, topic: str, actions: Action) -> None:
@@ -18,8 +23,8 @@ def check_stored(request: Request, topic: str, actions: Action) -> None:
         return
     kind, name, wanted = resource_of(Resource.TOPIC, topic, actions)
     verdict = session.verdict(kind, name, wanted)
-    if not verdict.allowed:
+    if not verdict.allowed or topic in TOPICS_OF_ALL:
         raise AccessDenied(
             f"User:{session.user.username} has no permission to access {kind.value}:{name[:255]} from"
-            f" {session.source}, {verdict.why}"
+            f" {session.source}, {OF_ALL_TOPICS if verdict.allowed else verdict.why}"
         )

@@ -65,6 +65,11 @@ SEND_FORBIDDEN_TOPICS: Final = frozenset(
 """System topics to which no client may send (RocketMQ TopicValidator.isNotAllowedSendTopic; the timer's and the
 staged transactions' are ours)."""
 
+TOPICS_OF_ALL: Final = frozenset(
+    {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, STAGED_TOPIC}
+)
+"""System topics that hold messages of all topics, on their way to them."""
+
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _NAME_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"
 

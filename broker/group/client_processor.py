@@ -80,6 +80,7 @@ class ClientProcessor(OneByOne):
             raise HeartbeatIllegal("heartbeat refused", why=why, hint="use fewer groups and topics in one client")
         data = decode_body(request.body, HeartbeatData)
         check_heartbeat(data)
+        self._check_owner(task, data.client_id)
         client = ClientInfo(connection, data.client_id, request.language, request.version, self.clock.monotonic_ns())
         changed: list[str] = []
         retry_topic_created = False
@@ -107,6 +108,21 @@ class ClientProcessor(OneByOne):
         self.notifier.members_changed(changed)
         if retry_topic_created:
             self.persist_topics()  # last: even with a full disk the members must learn of each other
+
+    def _check_owner(self, task: Task, client_id: str) -> None:
+        """Raise ``HeartbeatIllegal`` if another user's client has this id: replies to it would come here."""
+        session = task.request.session
+        if session is None:
+            return
+        other = self.clients.producer_connection(client_id)
+        if other is None or other is task.connection or other.closed or other.speaker is None:
+            return
+        if other.speaker.user.username != session.user.username:
+            raise HeartbeatIllegal(
+                "heartbeat refused",
+                why=f"a client of another user has the id {client_id[:80]!r}",
+                hint="give each client an instance name of its own",
+            )
 
     def _log_conflict(self, group: str) -> None:
         """Log how the members of a group differ, once for each difference; the members request it themselves."""

@@ -18,9 +18,11 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.pull.pull_service import RECHECKED_AT_ONCE
 from pocketmq.common.record import PGROUP
 from pocketmq.common.record_codec import decode_record
+from pocketmq.common.topics import SCHEDULE_TOPIC, TOPICS_OF_ALL
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
-from pocketmq.remoting.protocol.body import KVTable, decode_body
+from pocketmq.remoting.protocol.body import KVTable, decode_body, encode_body
+from pocketmq.remoting.protocol.client import HeartbeatData, ProducerData
 from pocketmq.remoting.protocol.pull import ViewMessageRequestHeader
 from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader, NativeAppendRequestHeader
 from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader
@@ -266,3 +268,70 @@ async def test_pulls_that_wait_are_looked_at_once_a_change_in_slices(protected: 
     assert pulls.count == count
     table.replace(table.contents.without_user("alice"))
     assert {answer.code for answer in await asyncio.gather(*waiting)} == {NO_PERMISSION}
+
+
+ALL_BUT_PAYMENTS = (
+    Policy(
+        (
+            entry_of("Topic:*", ["All"], "Allow"),
+            entry_of("Group:*", ["All"], "Allow"),
+            entry_of("Topic:payments", ["All"], "Deny"),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize("native", [True, False])
+async def test_a_denied_topic_is_not_read_where_its_messages_wait(protected: Protected, native: bool) -> None:
+    """Delayed, half and staged messages of all topics lie in a few system topics, which ``Topic:*`` covers."""
+    table = protected.app.auth.table
+    table.replace(table.contents.with_policies("alice", ALL_BUT_PAYMENTS))
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="payments")
+    delayed = await root.send("payments", b"hidden", properties="DELAY\x0118\x02")
+    assert delayed.code == 0, delayed
+    alice = await protected.client("alice", "alice-secret")
+
+    async def read(client: Client, topic: str, queue_id: int = 17) -> Any:
+        if native:
+            return await client.native_pull((topic, queue_id, 0))
+        return await client.pull(topic, queue_id, 0)
+
+    shown = await eventually(lambda: _found(read(root, SCHEDULE_TOPIC)))
+    assert b"hidden" in bytes(shown.body)
+    for topic in TOPICS_OF_ALL:
+        refused = await read(alice, topic)
+        assert (refused.code, bytes(refused.body)) == (NO_PERMISSION, b"")
+        assert f"Topic:{topic} from 127.0.0.1, it holds messages of all topics" in refused.remark
+    place = protected.app.store.consume_queues.get(SCHEDULE_TOPIC, 17).read(0, 1)["offset"].tolist()[0]
+    seen = await alice.ask(R.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=place))
+    assert (seen.code, bytes(seen.body)) == (NO_PERMISSION, b"")
+    sent_back = ConsumerSendMsgBackRequestHeader(offset=place, group="group", delay_level=0)
+    assert (await alice.ask(R.CONSUMER_SEND_MSG_BACK, sent_back)).code != 0
+    for topic in TOPICS_OF_ALL:
+        forged = await alice.send(topic, b"forged", properties="REAL_TOPIC\x01payments\x02REAL_QID\x010\x02")
+        assert forged.code != 0, forged
+
+
+async def _found(answer: Any) -> Any:
+    found = await answer
+    return found if found.code == 0 and len(found.body) else None
+
+
+async def test_replies_go_to_the_client_that_has_the_id_and_not_to_another_users(protected: Protected) -> None:
+    """Whoever names the client id of somebody else in a heartbeat would get that client's replies."""
+    alice = await protected.client("alice", "alice-secret")
+    table = protected.app.auth.table
+    table.replace(table.contents.with_user(User(username="eve", password="eve-secret")))
+    eve = await protected.client("eve", "eve-secret")
+    again = await protected.client("alice", "alice-secret")
+    body = encode_body(HeartbeatData(client_id="10.0.0.1@1", producer_data_set=[ProducerData("requests")]))
+    assert (await alice.ask(R.HEART_BEAT, None, body)).code == 0
+    refused = await eve.ask(R.HEART_BEAT, None, body)
+    assert refused.code != 0
+    assert "a client of another user has the id" in refused.remark
+    clients = protected.app._run.clients
+    taken = clients.producer_connection("10.0.0.1@1")
+    assert taken.speaker.user.username == "alice"
+    assert (await again.ask(R.HEART_BEAT, None, body)).code == 0, "the same user comes again after a lost connection"
+    assert clients.producer_connection("10.0.0.1@1") is not taken
