@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 SHELL   = /bin/sh
 # JOBS, processes of pytest: the tests wait for a fifth of their time, so two cores have work for three.
 
-.PHONY: help run cluster setup test deep soak fuzz check scenarios torture partitions blind-doctor sim interop bench bench-quick docs docs-tables clean
+.PHONY: help run cluster setup test deep soak fuzz check dist smoke scenarios torture partitions blind-doctor sim interop bench bench-quick docs docs-tables clean
 help:           ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -97,6 +97,13 @@ sim: RUNS ?= 100
 sim: MINUTES ?= 0
 sim: $(VENV)/.dev       ## whole clusters on virtual time, one for each seed (SEED=1 RUNS=100 MINUTES=10; SEED=0: new ones)
 	PYTHONPATH=src $(BIN)/python -m tests.cluster_sim --seed $(SEED) --runs $(RUNS) --minutes $(MINUTES) $(ARGS)
+
+dist: $(VENV)/.dev      ## wheel and source distribution in dist/
+	rm -rf build dist src/*.egg-info
+	$(BIN)/python -m build --no-isolation --outdir dist .
+
+smoke: dist             ## install the wheel alone on each Python 3.11 to 3.14 of this machine, and use it
+	PYTHONPATH=src $(BIN)/python -m tests.install.smoke dist/*.whl $(ARGS)
 
 clean:                  ## remove what make made
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -22,9 +22,13 @@ from pocketmq.common.spelling import camel_case, snake_case
 
 ENVIRONMENT_PREFIX: Final = "POCKETMQ_"
 CLIENT_VARIABLES: Final = frozenset(
-    f"POCKETMQ_TLS_{name}" for name in ("CA", "CERT", "KEY", "KEY_PASSWORD", "SERVER_HOSTNAME", "VERIFY")
+    (
+        "POCKETMQ_BROKER_ADDRESSES",
+        *(f"POCKETMQ_TLS_{name}" for name in ("CA", "CERT", "KEY", "KEY_PASSWORD", "SERVER_HOSTNAME", "VERIFY")),
+    )
 )
-"""Variables of clients (``cli/connection.py``), although they look like settings of a section ``tls``."""
+"""Variables of clients (``cli/connection.py``, ``client/connection/broker_addresses.py``), although they look like
+settings of a section ``tls`` or ``broker``."""
 NOT_SET: Final = "default"
 """The origin of a value that nothing gave."""
 Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]

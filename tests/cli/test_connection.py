@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from pocketmq.cli.connection import VARIABLES, connect_with, given
+from pocketmq.cli.daemon.daemon import load_settings
 from pocketmq.client import TLS, Credentials
+from pocketmq.client.connection.broker_addresses import VARIABLE as BROKER_ADDRESSES
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.settings import CLIENT_VARIABLES
 from pocketmq.testing.broker import PocketBroker
@@ -169,9 +171,10 @@ def test_a_file_of_connections_that_is_refused(content: str | None, mode: int, w
 
 
 def test_no_variable_looks_like_a_setting_of_a_daemon() -> None:
-    """Those have two underscores between section and key; there may be a section ``tls``."""
+    """Those have two underscores between section and key; there are sections ``tls`` and ``broker``."""
     of_tls = {name for name in VARIABLES if name.startswith("POCKETMQ_TLS_")}
-    assert of_tls == CLIENT_VARIABLES
+    assert of_tls | {BROKER_ADDRESSES} == CLIENT_VARIABLES
+    assert load_settings({}, None, [], dict.fromkeys(CLIENT_VARIABLES, "x")).notes == ()
     assert not [name for name in VARIABLES if "__" in name]
 
 

@@ -27,7 +27,7 @@ NOT_RUN: Final = {
     "docs/benchmarks.md": 2,
     "docs/compatibility.md": 2,
     "docs/consuming.md": 4,
-    "docs/deployment.md": 1,
+    "docs/deployment.md": 5,
     "docs/doctor.md": 2,
     "docs/durable-retry.md": 1,
     "docs/flow-control-report.md": 2,

@@ -332,6 +332,7 @@ async def test_replies_go_to_the_client_that_has_the_id_and_not_to_another_users
     assert "a client of another user has the id" in refused.remark
     clients = protected.app._run.clients
     taken = clients.producer_connection("10.0.0.1@1")
+    assert taken is not None
     assert taken.speaker.user.username == "alice"
     assert (await again.ask(R.HEART_BEAT, None, body)).code == 0, "the same user comes again after a lost connection"
     assert clients.producer_connection("10.0.0.1@1") is not taken
