@@ -303,7 +303,9 @@ async def test_a_denied_topic_is_not_read_where_its_messages_wait(protected: Pro
         refused = await read(alice, topic)
         assert (refused.code, bytes(refused.body)) == (NO_PERMISSION, b"")
         assert f"Topic:{topic} from 127.0.0.1, it holds messages of all topics" in refused.remark
-    place = protected.app.store.consume_queues.get(SCHEDULE_TOPIC, 17).read(0, 1)["offset"].tolist()[0]
+    queue = protected.app.store.consume_queues.get(SCHEDULE_TOPIC, 17)
+    assert queue is not None
+    place = queue.read(0, 1)["offset"].tolist()[0]
     seen = await alice.ask(R.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=place))
     assert (seen.code, bytes(seen.body)) == (NO_PERMISSION, b"")
     sent_back = ConsumerSendMsgBackRequestHeader(offset=place, group="group", delay_level=0)

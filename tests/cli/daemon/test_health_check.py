@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.broker.metrics.metrics_server import DEFAULT_PORT as METRICS_PORT
+from pocketmq.remoting.http_server import DEFAULT_PORT as METRICS_PORT
 from pocketmq.cli.daemon.health_check import DEFAULT_PORT, PORT_VARIABLE, main, reasons
 from pocketmq.testing import PocketBroker
 from tests.cli.conftest import StartDaemon
