@@ -51,6 +51,13 @@ _PAUSED_BY_WRITES = 1
 _PAUSED_BY_BUDGET = 2
 _PAUSED_BY_STOP = 4
 _PAUSED_BY_TURN = 8
+_PAUSED_BY_QUOTA = 16
+OVER_QUOTA_MAX = 100
+"""Sends over its quota that a peer may make in ``OVER_QUOTA_MS_MAX``; one that makes more does not listen to what it is
+told, and is not read for a while: else refusals would take the time of others."""
+OVER_QUOTA_MS_MAX = 1_000
+OVER_QUOTA_PAUSE_S = 0.25
+"""For so long: a small read holds some hundred frames, so refusals take a few percent of the loop's time."""
 SMALL_FRAMES = 64
 """A peer that sends more frames than this in one read is read in small pieces: serving takes longer than reading."""
 SMALL_FRAME_BYTES = 1024
@@ -113,6 +120,8 @@ class Connection(asyncio.BufferedProtocol):
         self._late_ns = 0  # how long the present frame took to arrive, if that was slow
         self._paused = 0
         self._announce_opaque = -1
+        self._over_quota = 0  # refusals since then
+        self._over_quota_ns = 0
         self._reason = ""
         self._counted = False
         self.remote = self.local = ""
@@ -350,6 +359,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._owner.refused is not None:
             self._owner.refused.note_request(request, self.remote, over.code, over.cause, str(over))
         self._answer_error(request.opaque, request.code, request.oneway, request.serialize_type, over, over.code)
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._over_quota_ns > OVER_QUOTA_MS_MAX * 1_000_000:
+            self._over_quota_ns, self._over_quota = now_ns, 0
+        self._over_quota += 1
+        if self._over_quota >= OVER_QUOTA_MAX and not self._paused & _PAUSED_BY_QUOTA:
+            self._narrow = True
+            self._decoder.narrow(True)
+            self._pause(_PAUSED_BY_QUOTA)
+            self._owner.loop.call_later(OVER_QUOTA_PAUSE_S, self._resume, _PAUSED_BY_QUOTA)
 
     def _hello(self, request: Request) -> None:
         extra = {} if request.serialize_type == JSON else {ANNOUNCEMENT_FIELD: self._announcement()}

@@ -282,12 +282,44 @@ async def wrong_proofs(port: int, until_s: float) -> None:
     print(f"{connections} wrong proofs")
 
 
+async def sends_over_the_limit(port: int, until_s: float) -> None:
+    """A client that sends as fast as it can, whatever it is told."""
+    sent = 0
+    while time.monotonic() < until_s:
+        with contextlib.suppress(OSError):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(ELSEWHERE, 0))
+            header = SendMessageV2RequestHeader("producers", "Over", "TBW102", 4, 0, 0, 1_700_000_000_000, 0)
+            frames = b"".join(
+                b"".join(encode_request(RequestCode.SEND_MESSAGE_V2, n, header, b"x")) for n in range(500)
+            )
+            reading = asyncio.create_task(_read_all(reader))
+            while time.monotonic() < until_s and not reading.done():
+                writer.write(frames)
+                sent += 500
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(until_s - time.monotonic()):
+                        await writer.drain()
+            writer.close()
+            await reading
+    print(f"{sent} sends")
+
+
+async def _read_all(reader: asyncio.StreamReader) -> None:
+    with contextlib.suppress(OSError):
+        while await reader.read(1 << 20):
+            pass
+
+
 PROTECTED: Final[dict[str, object]] = {
     "auth__authentication_enabled": True,
     "auth__init_username": "bystander",
     "auth__init_password": "bystander-secret",
 }
-SETTINGS: Final[dict[str, dict[str, object]]] = {"wrong_signatures": PROTECTED, "wrong_proofs": PROTECTED}
+SETTINGS: Final[dict[str, dict[str, object]]] = {
+    "wrong_signatures": PROTECTED,
+    "wrong_proofs": PROTECTED,
+    "sends_over_the_limit": {"limits__address_messages_in_per_second": 1_000},
+}
 """Settings of the broker for a load, beside the usual ones."""
 LOADS: Final[dict[str, Callable[[int, float], Awaitable[None]]]] = {
     load.__name__: load
@@ -304,6 +336,7 @@ LOADS: Final[dict[str, Callable[[int, float], Awaitable[None]]]] = {
         admin_walks,
         wrong_signatures,
         wrong_proofs,
+        sends_over_the_limit,
     )
 }
 

@@ -5,6 +5,7 @@ import pytest
 from pocketmq.common.clock import ManualClock, SystemClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.events import NullLog
+from pocketmq.remoting import connection
 from pocketmq.remoting.codec import Request, decode_response, encode_request
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.connection import Connection
@@ -80,6 +81,42 @@ def test_a_send_over_the_quota_never_reaches_the_handler(run: Run) -> None:
         assert [request.opaque for request in handler.requests] == [1, 3]
         clock.advance_ms(9_001)
         assert await ask(4) == ResponseCode.SUCCESS
+        await peer.close()
+        await server.stop()
+
+    run(scenario)
+
+
+def test_a_peer_that_does_not_listen_is_not_read_for_a_while(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every send gets its refusal, but not at the expense of others; one refusal now and then costs no pause."""
+
+    async def scenario() -> None:
+        monkeypatch.setattr(connection, "OVER_QUOTA_PAUSE_S", 0.2)
+        clock, handler = ManualClock(), EchoHandler()
+        server = await start_server(handler, clock=clock)
+        server.limits = ServerLimits(LimitsConfig(client_messages_in_per_second=1), clock)
+        peer = await Peer.connect(server.port)
+        header = NativeAppendRequestHeader("p", True, [("T", 0, 1000)], 1000)
+        peer.send(b"".join(encode_request(R.NATIVE_APPEND, 1, header, bytes(4000))))
+        assert (await peer.frame()).header
+        (opened,) = server.connections
+        header = NativeAppendRequestHeader("p", True, [("T", 0, 1)], 1000)
+
+        def frames(count: int) -> bytes:
+            return b"".join(b"".join(encode_request(R.NATIVE_APPEND, 2, header, bytes(4))) for _ in range(count))
+
+        for _ in range(3):
+            peer.send(frames(connection.OVER_QUOTA_MAX // 2))
+            for _ in range(connection.OVER_QUOTA_MAX // 2):
+                assert decode_response(await peer.frame(), R.NATIVE_APPEND).code == ResponseCode.SYSTEM_BUSY
+            assert not opened._paused
+            clock.advance_ms(connection.OVER_QUOTA_MS_MAX + 1)
+        peer.send(frames(400))
+        await until(lambda: bool(opened._paused & connection._PAUSED_BY_QUOTA))
+        for _ in range(400):
+            assert decode_response(await peer.frame(), R.NATIVE_APPEND).code == ResponseCode.SYSTEM_BUSY
+        await until(lambda: not opened._paused)
+        assert [request.opaque for request in handler.requests] == [1]
         await peer.close()
         await server.stop()
 
