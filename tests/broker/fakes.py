@@ -16,6 +16,7 @@ class FakeConnection:
         self.remote_host = bytes([127, 0, 0, 1]) + (5000).to_bytes(4, "big")
         self.closed = False
         self.over_high_water = False
+        self.quota = None
         self.responses: list[Any] = []
         self.writes = 0
         self.oneways: list[Any] = []

@@ -506,7 +506,7 @@ async def test_a_record_too_short_for_ipv6_is_left_at_the_end_of_the_read_buffer
     at = len(view) - len(frame)
     path._view = view[at:]
     path._view[:] = frame
-    connection: Any = SimpleNamespace(remote_host=bytes(20), is_v6=True)
+    connection: Any = SimpleNamespace(remote_host=bytes(20), is_v6=True, quota=None)
     assert path.take(connection, len(frame)) == 0
     assert len(path.routes.known) == 1
     await app.stop()
