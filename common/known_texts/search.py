@@ -11,7 +11,6 @@ cut by the caller (``LINE_CHARS_MAX``).
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -129,10 +128,15 @@ def index() -> tuple[dict[str, list[Known]], tuple[Known, ...]]:
         known = Known(text, tuple(rows), parts, anchor, gap)
         by_word.setdefault(_WORD.findall(fixed[anchor].lower())[0], []).append(known)
         every.append(known)
-    tags = Counter(tag[1] for known in every if (tag := _TAG.match(known.text.template)))
+    tagged: dict[str, list[Known]] = {}
     for known in every:
+        if tag := _TAG.match(known.text.template):
+            tagged.setdefault(tag[0], []).append(known)
+    for texts in tagged.values():
+        known = texts[0]
         tag = _TAG.match(known.text.template)
-        if tag is not None and tags[tag[1]] == 1:  # it says which text it is, also without the words behind it
+        if tag is not None and len({row.name for each in texts for row in each.rows}) == len(known.rows):
+            # it says which text it is, or at least of which row, also without the words behind it
             part = tag[1].lower() if len(tag[1]) >= HEAD_CHARS else tag[0].lower()
             by_word.setdefault(tag[1].lower(), []).append(replace(known, parts=(part,), anchor=0))
     return by_word, tuple(every)

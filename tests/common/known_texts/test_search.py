@@ -65,6 +65,13 @@ def test_a_text_that_is_cut_off_is_found(known: Known) -> None:
     assert not hits[-1].whole
 
 
+def test_a_tag_of_several_texts_with_one_reason_says_that_reason() -> None:
+    (hit,) = find_all("we get [QUOTA] again")
+    assert [row.name for row in hit.known.rows] == ["quota"]
+    (hit,) = find_all("[QUOTA]connection refused: user app has 2 connections, limit 2")
+    assert hit.values == ("app", "2", "2")
+
+
 @pytest.mark.parametrize("tag", ["REJECTREQUEST", "TIMEOUT_CLEAN_QUEUE", "PCBUSY_CLEAN_QUEUE", "PC_SYNCHRONIZED"])
 def test_a_tag_says_which_text_it_is(tag: str) -> None:
     """Without the words behind it, and without its brackets."""
