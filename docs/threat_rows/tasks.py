@@ -89,6 +89,13 @@ TASKS: Final = [
         "tests/remoting/security/test_tls_files.py::test_changed_files_are_taken_while_it_runs",
     ),
     Row(
+        "remoting/connection.py Connection._answer_over_quota",
+        "sends over a limit without end: each refusal costs as much as a send",
+        "after a hundred refusals in a second the connection is not read for 250 ms; one timer a connection",
+        "tests/remoting/limits/test_limited_server.py::test_a_peer_that_does_not_listen_is_not_read_for_a_while"
+        " tests/attack/test_loads.py::test_a_bystander_is_served_under_attack",
+    ),
+    Row(
         "remoting/server.py RemotingServer._listen RemotingServer._arm; broker/pull/pull_service.py PullService._arm;"
         " broker/flow_control/fast_failure.py FastFailure.start FastFailure._tick;"
         " broker/send/run_to_completion.py RunToCompletion.serve",

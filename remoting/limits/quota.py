@@ -78,6 +78,17 @@ def rate_exceeded(bucket: TokenBucket, now_ns: int) -> QuotaExceeded:
     return exceeded(refusals.QUOTA_RATE, *values, retry_after_ms=wait_ms)
 
 
+def slowest(buckets: Sequence[TokenBucket], now_ns: int) -> TokenBucket | None:
+    """Return the bucket that is closed for longest; None: all are open. A client that waits for another one would come
+    in vain."""
+    found, longest_ns = None, 0
+    for bucket in buckets:
+        wait_ns = bucket.wait_ns(now_ns)
+        if wait_ns > longest_ns:
+            found, longest_ns = bucket, wait_ns
+    return found
+
+
 def messages_of(request: Request) -> int | None:
     """Return how many messages a request stores, of RocketMQ's batches only the first; None: it is no send."""
     if request.code in _IN_SECTIONS:
@@ -136,7 +147,10 @@ class Quota:
         if messages is None:
             self.owe(0, size_bytes, now_ns)
             return None
-        bucket = self.take(messages, size_bytes, now_ns)
+        if self.take(messages, size_bytes, now_ns) is None:
+            return None
+        with self._lock:
+            bucket = slowest(self.inbound, now_ns)
         return None if bucket is None else self.refused_by(bucket, now_ns)
 
     # ---- what goes out ---------------------------------------------------------------------------------------------
@@ -145,12 +159,7 @@ class Quota:
         """Return the bucket that lets nothing out now, of several the one that is closed for longest; None: all are
         open."""
         with self._lock:
-            found, longest_ns = None, 0
-            for bucket in self.outbound:
-                wait_ns = bucket.wait_ns(now_ns)
-                if wait_ns > longest_ns:
-                    found, longest_ns = bucket, wait_ns
-            return found
+            return slowest(self.outbound, now_ns)
 
     def sent(self, messages: int, size_bytes: int, now_ns: int) -> None:
         """Pay for messages that leave in an answer."""

@@ -109,6 +109,19 @@ def test_clients_have_their_own_buckets_and_share_those_of_address_and_user() ->
     assert rig.send(rig.peer("10.0.0.3", user="other", **limits)) is None
 
 
+@pytest.mark.parametrize(("messages", "size_bytes", "kind"), [(1, 100_000, "bytes"), (100, 400, "messages")])
+def test_of_several_limits_the_refusal_names_the_one_to_wait_for(messages: int, size_bytes: int, kind: str) -> None:
+    rig = Rig(client_bytes_in_per_second=1_000, client_messages_in_per_second=1)
+    peer = rig.peer()
+    assert rig.send(peer, messages, size_bytes) is None
+    assert rig.send(peer) is not None
+    refused = rig.send(peer)
+    assert refused is not None
+    assert f"{kind} sent" in str(refused)
+    rig.clock.advance_ms(refused.retry_after_ms)
+    assert refused.retry_after_ms == 60_000 or rig.send(peer) is None
+
+
 def test_bytes_are_those_of_whole_frames() -> None:
     rig = Rig(address_bytes_in_per_second=1_000)
     peer = rig.peer()
