@@ -7,7 +7,8 @@ that failed is an event. A resend of the durable retry has a span of its own, wh
 import asyncio
 import copy
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.errors import SendFailed
@@ -20,6 +21,8 @@ from pocketmq.common.message import Message
 if TYPE_CHECKING:
     from pocketmq.client.telemetry.spans import Operation, Spans
 
+RECEIPTS_MAX: Final = 1_024
+"""Receipts of a batch whose attempts are looked at."""
 _MessageT = TypeVar("_MessageT", bound=Message)
 
 
@@ -65,8 +68,9 @@ class SendTelemetry(SendStage):
     def enter_batch(self, messages: list[Message], future: "asyncio.Future[Sequence[Receipt]]") -> None:
         """Begin the span of a batch, whose context each of its messages carries."""
         operation = self._spans.send_batch(messages)
+        carrier = self._spans.carrier(operation)
         for index, message in enumerate(messages):
-            carried = self._spans.carried(operation, message)
+            carried = self._spans.carried(carrier, message)
             if carried:
                 messages[index] = with_properties(message, carried)
 
@@ -117,7 +121,7 @@ class SendTelemetry(SendStage):
             self._spans.stored(
                 operation,
                 address="" if found is None else found.master,
-                attempts=max(receipt.attempts for receipt in receipts),
+                attempts=max(receipt.attempts for receipt in islice(receipts, RECEIPTS_MAX)),
                 status="" if receipt.status is SendStatus.SEND_OK else receipt.status.name,
                 msg_id=receipt.msg_id if one else "",
                 partition=f"{receipt.broker}/{receipt.queue_id}" if one and receipt.broker else "",
@@ -133,9 +137,9 @@ class SendTelemetry(SendStage):
 
 def with_properties(message: _MessageT, properties: Mapping[str, str]) -> _MessageT:
     """Return a message of the same kind with more properties."""
-    result = copy.copy(message)
-    result.properties = {**(message.properties or {}), **properties}
-    return result
+    result: Any = Message.copy_of(message) if type(message) is Message else copy.copy(message)
+    result.properties = {**message.properties, **properties} if message.properties else properties
+    return cast(_MessageT, result)
 
 
 def _error_of(future: "asyncio.Future[Receipt] | asyncio.Future[Sequence[Receipt]]") -> BaseException | None:

@@ -4,11 +4,12 @@
 Java client 4.8 and later has them. That of the 5.0 client puts the ``traceparent`` into ``TRACE_CONTEXT``, which is
 read where there is no other. The application's propagator (``OTEL_PROPAGATORS``) decides which properties there are.
 
-Lives here: ``carried`` and ``origin_of``. A context never makes a send fail, and what a peer sends costs a bounded
-time: a property that is too long, not legal or without room is left out.
+Lives here: ``carrier_of`` and ``fitting`` for messages that leave, ``origin_of`` for those that come. A context never
+makes a send fail, and what a peer sends costs a bounded time: a property that is too long, not legal or without room is
+left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from opentelemetry import propagate, trace
@@ -29,24 +30,34 @@ ROOM_BYTES: Final = 4_096
 _FIRST: Final = (TRACEPARENT, "tracestate", BAGGAGE)
 
 
-def carried(context: Context, present: Mapping[str, str], present_bytes: int) -> dict[str, str]:
-    """Return the properties that carry ``context``; none where the message has a context of its own.
+Carrier = Sequence[tuple[str, str, int]]
+"""Properties that carry one context: name, value and bytes, the ``traceparent`` first."""
 
-    ``present``: the user's properties of the message; ``present_bytes``: about what all its properties take.
-    """
-    if is_carried(present):
-        return {}
+
+def carrier_of(context: Context) -> Carrier:
+    """Return the properties that carry ``context``, without those that no message may have."""
     found: dict[str, str] = {}
     try:
         propagate.inject(found, context)
     except Exception:  # a propagator of the application's choice: the message goes without its context
+        return ()
+    names = sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    sizes = [(name, found[name], _size_of(name, found[name])) for name in names]
+    return tuple(each for each in sizes if each[2])
+
+
+def fitting(carrier: Carrier, present: Mapping[str, str], present_bytes: int) -> dict[str, str]:
+    """Return those that have room in a message; none where the message has a context of its own.
+
+    ``present``: the user's properties of the message; ``present_bytes``: about what all its properties take.
+    """
+    if present and is_carried(present):
         return {}
     room = PROPERTIES_BYTES_MAX - ROOM_BYTES - present_bytes
     result: dict[str, str] = {}
-    for name in sorted(found, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)):
-        size = _size_of(name, found[name])
-        if 0 < size <= room and name not in present:
-            result[name] = found[name]
+    for name, value, size in carrier:
+        if size <= room and name not in present:
+            result[name] = value
             room -= size
         elif name == TRACEPARENT:  # the rest means nothing without it
             return {}

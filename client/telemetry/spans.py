@@ -8,6 +8,7 @@ created, 128 at most. Where one message is processed, that span is its parent as
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
@@ -28,7 +29,15 @@ from pocketmq.client.telemetry.attributes import (
     of_server,
     same,
 )
-from pocketmq.client.telemetry.context import carried, creator_in, creator_of, is_carried, origin_of
+from pocketmq.client.telemetry.context import (
+    Carrier,
+    carrier_of,
+    creator_in,
+    creator_of,
+    fitting,
+    is_carried,
+    origin_of,
+)
 from pocketmq.client.telemetry.switch import Telemetry
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
@@ -36,6 +45,8 @@ from pocketmq.common.message import Message, ReceivedMessage
 
 LINKS_MAX: Final = 128
 """OpenTelemetry's default limit of links of a span."""
+LOOKED_AT_MAX: Final = 1_024
+"""Messages of one operation whose creators are looked for."""
 ATTEMPTS_MAX: Final = 32
 _SCOPE: Final = "pocketmq"
 _RETROSPECT_NS: Final = 1_000_000
@@ -155,11 +166,12 @@ class Spans:
             creators=creators,
             started_ns=started_ns,
         )
-        return operation, self.carried(operation, message)
+        return operation, self.carried(self.carrier(operation), message)
 
     def send_batch(self, messages: Sequence[Message]) -> Operation:
         """Begin the send of several messages in one call."""
-        creators = (creator_of(each.properties) for each in messages if each.properties and is_carried(each.properties))
+        known = (message.properties for message in islice(messages, LOOKED_AT_MAX))
+        creators = (creator_of(properties) for properties in known if properties and is_carried(properties))
         return self.begin(
             names.SEND,
             SpanKind.PRODUCER,
@@ -182,12 +194,16 @@ class Spans:
             is_batch=True,
         )
 
-    def carried(self, operation: Operation, message: Message) -> dict[str, str]:
-        """Return the properties that carry the context of ``operation`` in a message, if they have room there."""
+    def carrier(self, operation: Operation) -> Carrier:
+        """Return the properties that carry the context of ``operation``."""
+        return carrier_of(trace.set_span_in_context(operation.span))
+
+    def carried(self, carrier: Carrier, message: Message) -> dict[str, str]:
+        """Return those of ``carrier`` that a message has room for."""
         properties = message.properties or {}
         texts = (message.tags, message.keys_text, message.sharding_key or "", *properties, *properties.values())
         used = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
-        return carried(trace.set_span_in_context(operation.span), properties, used + 2 * len(properties))
+        return fitting(carrier, properties, used + 2 * len(properties))
 
     def process(
         self, group: str, messages: Sequence[ReceivedMessage], *, is_batch: bool, model: str = ""
@@ -394,7 +410,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def _creators(messages: Sequence[ReceivedMessage]) -> Iterable[SpanContext | None]:
-    return (creator_of(message.properties) for message in messages)
+    return (creator_of(message.properties) for message in islice(messages, LOOKED_AT_MAX))
 
 
 def _links(creators: Iterable[SpanContext | None]) -> list[Link]:

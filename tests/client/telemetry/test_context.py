@@ -7,12 +7,16 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.propagators.textmap import TextMapPropagator
 
-from pocketmq.client.telemetry.context import carried, creator_of, is_carried, origin_of
+from pocketmq.client.telemetry.context import carrier_of, creator_of, fitting, is_carried, origin_of
 from pocketmq.common.record import decode_properties, encode_properties
 
 TRACE = 0x0AF7651916CD43DD8448EB211C80319C
 SPAN = 0xB7AD6B7169203331
 PARENT = f"00-{TRACE:032x}-{SPAN:016x}-01"
+
+
+def carried(context: Context, present: dict[str, str], present_bytes: int) -> dict[str, str]:
+    return fitting(carrier_of(context), present, present_bytes)
 
 
 def context(**state: str) -> Context:
