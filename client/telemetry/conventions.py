@@ -58,6 +58,7 @@ SEND: Final = ("send", "send")
 """An operation: its name and its type."""
 RECEIVE: Final = ("receive", "receive")
 PROCESS: Final = ("process", "process")
+CHECK: Final = ("check", "process")
 ACK: Final = ("ack", "settle")
 NACK: Final = ("nack", "settle")
 DEAD_LETTER: Final = ("dead_letter", "settle")

@@ -56,13 +56,13 @@ Kind = tuple[str, str]
 
 
 class Operation:
-    """One operation under way. ``count``: its messages; ``started_ns`` is monotonic."""
+    """One operation under way. ``type``: its type; ``count``: its messages; ``started_ns`` is monotonic."""
 
-    __slots__ = ("attributes", "count", "name", "span", "started_ns")
+    __slots__ = ("attributes", "count", "span", "started_ns", "type")
 
-    def __init__(self, span: Span, name: str, count: int, started_ns: int, attributes: Attributes) -> None:
+    def __init__(self, span: Span, operation_type: str, count: int, started_ns: int, attributes: Attributes) -> None:
         self.span = span
-        self.name = name
+        self.type = operation_type
         self.count = count
         self.started_ns = started_ns
         self.attributes = attributes
@@ -152,7 +152,7 @@ class Spans:
         except Exception as fault:
             self._fault(fault)
             span = trace.INVALID_SPAN
-        return Operation(span, name, count, started_ns or now_ns, measured)
+        return Operation(span, operation_type, count, started_ns or now_ns, measured)
 
     def send(self, message: Message, started_ns: int) -> tuple[Operation, dict[str, str]]:
         """Begin the send of one message; return also the properties that carry its context."""
@@ -313,6 +313,28 @@ class Spans:
             raise
         self.end(operation)
 
+    @contextmanager
+    def checking(self, message: ReceivedMessage) -> Iterator[None]:
+        """Run, in the block, what an application says of its own half message: a child of the span that sent it."""
+        origin = origin_of(message.properties)
+        operation = self.begin(
+            names.CHECK,
+            SpanKind.CONSUMER,
+            message.topic,
+            attributes=of_received(message),
+            context=origin,
+            creators=(creator_in(origin),),
+        )
+        token = attach(trace.set_span_in_context(operation.span, origin))
+        try:
+            yield
+        except BaseException as error:
+            self.end(operation, error)
+            raise
+        finally:
+            detach(token)
+        self.end(operation)
+
     # -- on the way --------------------------------------------------------------------------------------------
 
     def attempts(self, operation: Operation, attempts: Sequence[Attempt]) -> None:
@@ -374,11 +396,11 @@ class Spans:
             if operation.span.is_recording():
                 self._tell(operation.span, error, failure, why)
         took_s = (self._clock.monotonic_ns() - operation.started_ns) / 1e9
-        if operation.name == names.PROCESS[0]:
+        if operation.type == names.PROCESS[1]:
             self._processing.record(took_s, operation.attributes)
         else:
             self._duration.record(took_s, operation.attributes)
-            if operation.name == names.SEND[0]:
+            if operation.type == names.SEND[1]:
                 self._sent.add(operation.count, operation.attributes)
         operation.span.end()
 

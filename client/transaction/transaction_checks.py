@@ -5,6 +5,7 @@ bounded number.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
@@ -217,9 +218,11 @@ class TransactionChecks:
         return LocalTransactionState.UNKNOW
 
     async def _call(self, message: ReceivedMessage) -> object:
-        if inspect.iscoroutinefunction(self._check):
-            return await self._check(message)
-        return await self.run_plain(self._check, message)
+        spans = self._instance.telemetry
+        with contextlib.nullcontext() if spans is None else spans.checking(message):
+            if inspect.iscoroutinefunction(self._check):
+                return await self._check(message)
+            return await self.run_plain(self._check, message)
 
     async def run_plain(self, function: Callable[..., Any], *arguments: object) -> object:
         """Run a plain function in a thread; await what it returns if that can be awaited."""

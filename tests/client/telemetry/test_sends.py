@@ -260,6 +260,36 @@ async def test_a_transaction_is_a_send_and_its_decision(broker: PocketBroker, re
     assert found.properties["traceparent"] == traceparent(sends[0])
 
 
+async def test_a_check_runs_in_the_trace_of_its_half_message(recorder: Recorder, topic: str) -> None:
+    """Also a plain function in its thread; an exception is told, and the broker asks again."""
+    seen: list[tuple[int, int]] = []
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def check(_: ReceivedMessage) -> bool:
+        own = trace.get_current_span().get_span_context()
+        seen.append((own.trace_id, own.span_id))
+        if len(seen) == 1:
+            raise RuntimeError("secret")
+        loop.call_soon_threadsafe(asked.set)
+        return True
+
+    asking = {"transaction_time_out": 1, "transaction_check_interval": 20, "transaction_check_max": 100_000}
+    with PocketBroker(broker=asking) as broker:
+        async with TransactionProducer("bank", broker.namesrv, check=check, telemetry=recorder.telemetry) as producer:
+            await producer.send_in_transaction(Message(topic, b"x"), lambda _: None)
+            async with asyncio.timeout(60):
+                await asked.wait()
+            spans = await recorder.until(f"check {topic}", 2)
+    sent = recorder.one(f"send {topic}")
+    assert [context_of(span) for span in spans[:2]] == seen[:2]
+    assert {parent_of(span) for span in spans} == {context_of(sent)}
+    assert [facts(span).get("error.type") for span in spans[:2]] == ["RuntimeError", None]
+    assert facts(spans[0])["messaging.message.id"] == facts(sent)["messaging.message.id"]
+    assert facts(spans[0])["messaging.rocketmq.message.type"] == "transaction"
+    assert "secret" not in spans[0].to_json()
+
+
 def test_a_transaction_of_the_blocking_face_continues_the_span_of_its_thread(
     broker: PocketBroker, recorder: Recorder, topic: str
 ) -> None:
