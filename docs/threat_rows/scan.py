@@ -124,6 +124,18 @@ def sources() -> dict[str, ast.Module]:
     return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
+@cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """Return every node of a module; each rule asks for them again."""
+    return tuple(ast.walk(tree))
+
+
+def forget() -> None:
+    """Drop the syntax trees: a million objects, among which each later collection of garbage would search."""
+    sources.cache_clear()
+    nodes.cache_clear()
+
+
 def last_name(node: ast.AST | None) -> str:
     """Return the last part of a dotted name, of the head of a subscript, or of what is called."""
     if isinstance(node, ast.Subscript):
@@ -210,7 +222,7 @@ def tables() -> set[str]:
     """Return every container of a class or a module that can grow, and every cache of a function."""
     found: set[str] = set()
     for path, tree in sources().items():
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 found.update(f"{path} {node.name}.{name}" for name in _attributes(node))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_cached(node):
@@ -248,7 +260,7 @@ def declared() -> tuple[Declared, ...]:
 
 
 def _declarations(path: str, tree: ast.AST) -> Iterator[Declared]:
-    for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+    for owner in (node for node in nodes(tree) if isinstance(node, ast.ClassDef)):
         for call in owner.decorator_list:
             if isinstance(call, ast.Call) and last_name(call.func) == "bounded":
                 settings = [ast.literal_eval(word.value) for word in call.keywords if word.arg == "setting"]
@@ -260,7 +272,7 @@ def _may_grow(node: ast.AnnAssign) -> bool:
 
 
 def _calls(names: frozenset[str], tree: ast.AST) -> Iterator[ast.Call]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Call) and last_name(node.func) in names:
             yield node
 
@@ -294,7 +306,7 @@ def tasks() -> set[str]:
     """Return the functions that begin a task, a thread, a pool or a timer, as ``module function``."""
     found: set[str] = set()
     for path, tree in sources().items():
-        for scope in [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.Module)]:
+        for scope in [node for node in nodes(tree) if isinstance(node, ast.ClassDef | ast.Module)]:
             prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
             for function in scope.body:
                 if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and _begins(function):
@@ -315,7 +327,7 @@ def clocks() -> set[str]:
     """Return the functions that ask for the wall time, as ``module function``; also those that only pass the method."""
     found: set[str] = set()
     for path, tree in sources().items():
-        for scope in [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.Module)]:
+        for scope in [node for node in nodes(tree) if isinstance(node, ast.ClassDef | ast.Module)]:
             prefix = f"{scope.name}." if isinstance(scope, ast.ClassDef) else ""
             for part in scope.body:
                 if isinstance(part, ast.ClassDef):

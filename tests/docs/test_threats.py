@@ -4,6 +4,7 @@ The code is read by docs/threat_rows/scan.py; its rules are held here on small e
 """
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -12,6 +13,13 @@ from docs.threat_rows import scan
 from docs.threat_rows.page import SECTIONS, Section
 from docs.threat_rows.row import Quiet, Row, names_of
 from docs.threat_rows.tables import TABLES
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees_are_forgotten() -> Iterator[None]:
+    """Free the syntax trees of the whole code when the last test here has used them."""
+    yield
+    scan.forget()
 
 
 @cache
