@@ -185,9 +185,9 @@ def test_a_port_in_use_ends_the_command(tmp_path: Path, run_process: RunCommand)
     ],
 )
 def test_options_that_cannot_be(
-    tmp_path: Path, run_process: RunCommand, arguments: tuple[str, ...], why: bytes
+    tmp_path: Path, run_command: RunCommand, arguments: tuple[str, ...], why: bytes
 ) -> None:
-    done = run_process("cluster", "--data-dir", str(tmp_path / "c"), *arguments)
+    done = run_command("cluster", "--data-dir", str(tmp_path / "c"), *arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert why in done.stderr
     assert b"Traceback" not in done.stderr

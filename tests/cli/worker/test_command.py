@@ -157,14 +157,23 @@ async def test_a_changed_file_starts_it_again(broker: PocketBroker, tmp_path: Pa
     [
         (["application:consumr"], b"it has consumer, threads"),
         (["application:consumr", "--processes", "2"], b"it has consumer, threads"),
-        (["application:consumer", "--log-level", "loud"], b"debug, info, warning, error"),
-        (["application:consumer", "--stop-timeout", "soon"], b"bad --stop-timeout"),
     ],
 )
-def test_a_wrong_use_ends_with_2(run_process: RunCommand, tmp_path: Path, arguments: list[str], text: bytes) -> None:
+def test_a_wrong_name_ends_with_2(run_process: RunCommand, tmp_path: Path, arguments: list[str], text: bytes) -> None:
     """One process or several."""
     (tmp_path / "application.py").write_text(APPLICATION)
     done = run_process("worker", *arguments, env={"POCKETMQ_NAMESRV": "127.0.0.1:9"})
+    assert done.returncode == 2, done.stderr
+    assert text in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "text"),
+    [("--log-level", "loud", b"debug, info, warning, error"), ("--stop-timeout", "soon", b"bad --stop-timeout")],
+)
+def test_an_option_that_cannot_be_ends_with_2(run_command: RunCommand, option: str, value: str, text: bytes) -> None:
+    done = run_command("worker", "application:consumer", option, value, env={"POCKETMQ_NAMESRV": "127.0.0.1:9"})
     assert done.returncode == 2, done.stderr
     assert text in done.stderr
     assert b"Traceback" not in done.stderr
