@@ -104,6 +104,7 @@ async def test_a_read_that_hangs_holds_up_no_lock(harness: Harness, monkeypatch:
     app = await harness.broker()
     client, monitor = await harness.client(app), await harness.client(app)
     await client.put(b"x")
+    await client.pull_bodies()  # a queue that is still empty has no message whose time is read
     hangs, goes_on = threading.Event(), threading.Event()
 
     def hang(topic: str, queue_id: int, offset: int) -> int:
