@@ -1,5 +1,6 @@
 """Who is let through, for what."""
 
+import hmac
 from typing import Any
 
 import msgspec
@@ -15,8 +16,10 @@ from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.codec import Request, decode_request, encode_request
+from pocketmq.remoting.codec_binary import encode_binary
+from pocketmq.remoting.codec_json import encode_json
 from pocketmq.remoting.codes import RequestCode
-from pocketmq.remoting.frame import JSON, MSGPACK, PREFIX_BYTES, Frame
+from pocketmq.remoting.frame import BINARY, JSON, MSGPACK, PREFIX_BYTES, Frame
 from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.limits.quota import QuotaExceeded
 from pocketmq.remoting.limits.server_limits import ServerLimits
@@ -417,6 +420,85 @@ def test_a_connection_beyond_the_user_s_number_is_refused_however_its_user_is_kn
         assert rig.refusal(by_certificate, append("orders")) == text
     assert [each.session for each in (by_proof, by_signature, by_certificate)] == [None, None, None]
     assert limits.counts["connections"] == 4
+
+
+def test_those_who_guess_do_not_lock_out_who_has_signed_before() -> None:
+    """Clients behind one address share its count of failures."""
+    rig = Rig()
+    known, guesser = FakeConnection(), FakeConnection()
+    right = Credentials("alice", "alice-secret")
+    assert rig.refusal(known, send("orders", right)) == ""
+    for _ in range(FAILURES_MAX + 1):
+        said = rig.refusal(guesser, send("orders", Credentials("alice", "wrong-secret")))
+    assert "wait a second" in said
+    assert "wait a second" in rig.refusal(guesser, send("orders", right))
+    assert rig.refusal(known, send("orders", right)) == ""
+    assert "wait a second" in rig.refusal(known, send("orders", Credentials("root", "root-secret")))
+
+
+HALF_MADE: dict[str, tuple[dict[str, str | None], str]] = {
+    "no signature": ({"Signature": None}, "check signature failed."),
+    "an empty signature": ({"Signature": ""}, "check signature failed."),
+    "half a signature": ({"Signature": "q2Vjcm"}, "check signature failed."),
+    "no base64": ({"Signature": "\u00e9\u4e16\U0001f600"}, "check signature failed."),
+    "a long signature": ({"Signature": "A" * 100_000}, "check signature failed."),
+    "an empty key": ({"AccessKey": ""}, "User: is not found."),
+    "another key": ({"AccessKey": "root"}, "check signature failed."),
+    "a long key": ({"AccessKey": "a" * 100_000}, f"User:{'a' * 64} is not found."),
+    "an unprintable key": ({"AccessKey": "alice\0"}, "is not found."),
+    "a key in other letters": ({"AccessKey": "Alice"}, "User:Alice is not found."),
+    "no key": ({"AccessKey": None}, "username cannot be null."),
+    "another field": ({"tag": "more"}, "check signature failed."),
+    "a token of its own": ({"SecurityToken": "more"}, "check signature failed."),
+}
+
+
+@pytest.mark.parametrize("kind", [JSON, BINARY])
+@pytest.mark.parametrize("name", HALF_MADE)
+def test_half_made_signatures(name: str, kind: int) -> None:
+    """Each is refused in words; none raises, and none is taken for the proof of the connection."""
+    changes, why = HALF_MADE[name]
+    fields = {"group": "billing", "topic": "orders"}
+    fields |= sign(Credentials("alice", "alice-secret"), fields)
+    for field, value in changes.items():
+        fields.pop(field, None)
+        if value is not None:
+            fields[field] = value
+    encode = encode_json if kind == JSON else encode_binary
+    head = encode(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, 1, 0, "", fields)
+    request = decode_request(Frame(kind, memoryview(head)[PREFIX_BYTES:], b""))
+    rig = Rig()
+    assert why in rig.refusal(FakeConnection(), request)
+    if name != "no key":  # then it is an unsigned request of the proved connection
+        assert why in rig.refusal(rig.proved(ROOT), request)
+
+
+def test_a_guess_costs_the_same_whoever_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One digest for a user that is there, and one for a user that is not; compared in constant time."""
+    counts: dict[str, int] = {}
+
+    def counted(name: str) -> None:
+        real = getattr(hmac, name)
+
+        def call(*arguments: Any) -> Any:
+            counts[name] = counts.get(name, 0) + 1
+            return real(*arguments)
+
+        monkeypatch.setattr(hmac, name, call)
+
+    counted("digest")
+    counted("compare_digest")
+    costs = []
+    for user in ("alice", "nobody-there"):
+        counts.clear()
+        assert Rig().refusal(FakeConnection(), send("orders", Credentials(user, "wrong-secret")))
+        costs.append(dict(counts))
+        counts.clear()
+        assert Rig().prove(FakeConnection(), User(username=user, password="wrong-secret"))
+        costs.append(dict(counts))
+    assert costs[0] == costs[2]
+    assert costs[1] == costs[3]
+    assert all(cost["compare_digest"] == 1 for cost in costs)
 
 
 def test_servers_of_the_cluster_are_super_users_by_their_own_keys() -> None:

@@ -5,6 +5,7 @@ cannot harm. A new code is tried by itself.
 """
 
 import asyncio
+import contextlib
 import json
 import struct
 from collections.abc import Callable, Sequence
@@ -21,13 +22,17 @@ from pocketmq.remoting.codec import decode_response_of, encode_request
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.frame import BINARY, JSON, MSGPACK, Frame
 from pocketmq.remoting.protocol import PROTOCOL
+from pocketmq.remoting.protocol.acl import AuthLogBody, AuthLogRequestHeader
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader
+from pocketmq.remoting.protocol.body import decode_body
+from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 from pocketmq.remoting.protocol.spec import Pool, Spec
 from pocketmq.remoting.security.credentials import Credentials
 from pocketmq.remoting.security.proof import client_proof
 from pocketmq.remoting.security.signature import sign
 from pocketmq.remoting.string_map import WRITERS
-from tests.broker.conftest import Harness
+from tests.broker.conftest import Harness, eventually
 from tests.broker.stories.test_access_control import AUTH, Protected
 
 R = RequestCode
@@ -122,6 +127,7 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self.opaque = 0
+        self.sent: list[bytes] = []
 
     @classmethod
     async def connect(cls, address: str) -> "Peer":
@@ -134,7 +140,12 @@ class Peer:
         extra = None
         if user is not None and form != MSGPACK:
             extra = sign(user, {} if header is None else WRITERS[type(header)](header), body)
-        self._writer.writelines(encode_request(code, self.opaque, header, body, serialize_type=form, extra=extra))
+        self.send_again(b"".join(encode_request(code, self.opaque, header, body, serialize_type=form, extra=extra)))
+
+    def send_again(self, frame: bytes) -> None:
+        """Send a frame as it was recorded."""
+        self.sent.append(frame)
+        self._writer.write(frame)
 
     async def ask(self, code: int, header: Any, body: bytes, form: int) -> Any:
         self.send(code, header, body, form)
@@ -228,3 +239,60 @@ async def test_a_user_without_rights_gets_nothing_from_the_name_server(namesrv: 
     await try_everything(namesrv.address, form, NOBODY)
     assert set(passed) <= set(HARMLESS), set(passed) - set(HARMLESS)
     assert not namesrv.routes.addresses()
+
+
+async def test_the_name_server_keeps_its_last_refusals(namesrv: NamesrvApp, harness: Harness) -> None:
+    """For ``pocketmq acl log``, counted by kind, and in its log."""
+    peer = await Peer.connect(namesrv.address)
+    header = GetRouteInfoRequestHeader(topic="orders")
+    assert (await peer.ask(R.GET_ROUTEINFO_BY_TOPIC, header, b"", JSON)).code == NO_PERMISSION
+    await peer.prove(NOBODY)
+    assert (await peer.ask(R.GET_ROUTEINFO_BY_TOPIC, header, b"", MSGPACK)).code == NO_PERMISSION
+    await peer.prove(Credentials("root", "root-secret"))
+    answer = await peer.ask(R.AUTH_LOG, AuthLogRequestHeader(10), b"", MSGPACK)
+    denials = decode_body(answer.body, AuthLogBody).denials
+    assert [(each.user, each.address, each.code, each.resource) for each in denials] == [
+        ("nobody", "127.0.0.1", 105, "Topic:orders"),
+        ("", "127.0.0.1", 105, ""),
+    ]
+    assert namesrv.auth.denials.counts == {"user": 1, "policy": 1, "flood": 0}
+    refused = [str(event) for event in harness.log.events if event["event"] == "request_refused"]
+    assert any("username cannot be null." in event for event in refused), refused
+    peer.close()
+
+
+async def test_a_recorded_native_session_opens_nothing_again(protected: Protected) -> None:
+    """Whoever has read all frames of a connection cannot send them again: the next one has another nonce."""
+    table = protected.app.auth.table
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    victim = await Peer.connect(protected.app.address)
+    await victim.prove(ALICE)
+    message = root.record("orders", b"once")
+    header = NativeAppendRequestHeader("producers", True, [("orders", 0, 1)], 3_000)
+    assert (await victim.ask(R.NATIVE_APPEND, header, len(message).to_bytes(4, "big") + message, MSGPACK)).code == 0
+    victim.close()
+    recorded = victim.sent
+    assert len(recorded) == 3
+    queue = protected.app.store.consume_queues.get("orders", 0)
+    assert queue is not None
+    await eventually(lambda: queue.max_offset == 2)
+    codes = [R.HELLO, R.AUTHENTICATE, R.NATIVE_APPEND]
+    for places in ((0, 1, 2), (1, 2), (2,), (0, 2)):
+        thief = await Peer.connect(protected.app.address)
+        for place in places:
+            thief.send_again(recorded[place])
+        answers: list[int] = []
+        with contextlib.suppress(asyncio.IncompleteReadError):  # a wrong proof ends the connection
+            for place in places:
+                answers.append((await thief.answer(codes[place])).code)  # noqa: PERF401
+        assert NO_PERMISSION in answers, answers
+        assert answers[-1] == NO_PERMISSION
+        thief.close()
+    thief = await Peer.connect(protected.app.address)
+    await thief.prove(NOBODY)
+    thief.send_again(recorded[1])
+    assert (await thief.answer(R.AUTHENTICATE)).code == NO_PERMISSION, "and a session of another user changes nothing"
+    thief.close()
+    assert queue.max_offset == 2
+    assert table.contents.users.keys() == {"root", "alice", "nobody"}

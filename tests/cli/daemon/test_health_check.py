@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pocketmq.remoting.http_server import DEFAULT_PORT as METRICS_PORT
 from pocketmq.cli.daemon.health_check import DEFAULT_PORT, PORT_VARIABLE, main, reasons
+from pocketmq.remoting.http_server import DEFAULT_PORT as METRICS_PORT
 from pocketmq.testing import PocketBroker
 from tests.cli.conftest import StartDaemon
 from tests.servers import free_port
