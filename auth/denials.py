@@ -34,7 +34,7 @@ class Denial(msgspec.Struct, rename="camel"):
 
 @bounded("denials", limit=DENIALS_MAX, size="entries", entry_bytes=2_048, when_full="evicts")
 class Denials:
-    """Notes denials, of the loop's thread and of the HTTP server's. Thread-safe."""
+    """Notes denials; any thread."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
@@ -53,13 +53,16 @@ class Denials:
 
     def note(self, kind: str, user: str, host: str, code: int, resource: str, action: str, why: str) -> None:
         """Note one; ``kind`` is one of few words, for metrics."""
-        with self._lock:
-            self.counts[kind] = self.counts.get(kind, 0) + 1
-            now_ms = self._wall_ms()
-            if self.entries:
-                last = self.entries[-1]
-                if (last.user, last.address, last.code, last.resource, last.why) == (user, host, code, resource, why):
-                    last.count += 1
-                    last.last_ms = now_ms
-                    return
-            self.entries.append(Denial(now_ms, user[:64], host, code, resource[:300], action, why[:400], 1, now_ms))
+        with self._lock:  # held for a moment: the loop is one of those who note
+            self._note(kind, user, host, code, resource, action, why)
+
+    def _note(self, kind: str, user: str, host: str, code: int, resource: str, action: str, why: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        now_ms = self._wall_ms()
+        if self.entries:
+            last = self.entries[-1]
+            if (last.user, last.address, last.code, last.resource, last.why) == (user, host, code, resource, why):
+                last.count += 1
+                last.last_ms = now_ms
+                return
+        self.entries.append(Denial(now_ms, user[:64], host, code, resource[:300], action, why[:400], 1, now_ms))

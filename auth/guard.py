@@ -24,7 +24,7 @@ from pocketmq.auth.errors import AccessDenied, CodeUnknown
 from pocketmq.auth.needed import ALL_NAMES, needed
 from pocketmq.auth.policies import Address
 from pocketmq.auth.session import Session
-from pocketmq.auth.stored import OF_ALL_TOPICS
+from pocketmq.auth.stored import OF_ALL_TOPICS, words_of
 from pocketmq.auth.users import User, UserType
 from pocketmq.common import refusals
 from pocketmq.common.bounds import bounded
@@ -257,6 +257,7 @@ class AuthGuard:
                 generation,
                 checks=self.config.authorization_enabled,
                 limits=self._limits_of(user),
+                denials=self.denials,
             )
             self.sessions[user.username, host] = session
         return session
@@ -286,7 +287,7 @@ class AuthGuard:
         resource = f"{kind.value}:{ALL_NAMES if name == ALL_NAMES else name[:255]}"
         why = session.verdict(kind, name, actions).why
         text = f"User:{session.user.username} has no permission to access {resource} from {host}, {why}"
-        action = " or ".join(each.name.capitalize() for each in Action if each in actions and each.name)
+        action = words_of(actions)
         self.denials.note("policy", session.user.username, host, code, resource, action, why)
         return AccessDenied(text)
 

@@ -6,6 +6,7 @@ Lives here: ``Session``.
 from typing import Final
 
 from pocketmq.auth.auth_table import AuthContents
+from pocketmq.auth.denials import Denials
 from pocketmq.auth.policies import Address, Verdict, decide
 from pocketmq.auth.users import User
 from pocketmq.common.bounds import bounded
@@ -20,7 +21,7 @@ VERDICTS_MAX: Final = 10_000
 class Session:
     """A user and an address, under one generation of users and policies. Any thread may ask."""
 
-    __slots__ = ("_policies", "checks", "generation", "limits", "source", "user", "verdicts")
+    __slots__ = ("_policies", "checks", "denials", "generation", "limits", "source", "user", "verdicts")
 
     def __init__(
         self,
@@ -31,10 +32,12 @@ class Session:
         *,
         checks: bool,
         limits: UserLimits | None = None,
+        denials: Denials | None = None,
     ) -> None:
         """``checks``: whether policies count; else the user may do everything. ``limits``: how much the user may do;
-        None: everything."""
+        None: everything. ``denials``: notes what handlers refuse to the user."""
         self.limits = limits
+        self.denials = denials
         self.user = user
         self.source = source
         self.generation = generation

@@ -1,6 +1,6 @@
 """Whether a user may do something with the topic of a stored message, which only its processor knows.
 
-Lives here: ``check_stored``.
+Lives here: ``check_stored``, ``words_of``.
 """
 
 from typing import Final
@@ -24,7 +24,17 @@ def check_stored(request: Request, topic: str, actions: Action) -> None:
     kind, name, wanted = resource_of(Resource.TOPIC, topic, actions)
     verdict = session.verdict(kind, name, wanted)
     if not verdict.allowed or topic in TOPICS_OF_ALL:
-        raise AccessDenied(
-            f"User:{session.user.username} has no permission to access {kind.value}:{name[:255]} from"
-            f" {session.source}, {OF_ALL_TOPICS if verdict.allowed else verdict.why}"
-        )
+        user, host, resource = session.user.username, str(session.source), f"{kind.value}:{name[:255]}"
+        why = OF_ALL_TOPICS if verdict.allowed else verdict.why
+        if session.denials is not None:
+            session.denials.note("policy", user, host, request.code, resource, words_of(wanted), why)
+        raise AccessDenied(f"User:{user} has no permission to access {resource} from {host}, {why}")
+
+
+def words_of(actions: Action) -> str:
+    """Return the names of actions of which one is enough.
+
+    >>> words_of(Action.SUB | Action.GET)
+    'Sub or Get'
+    """
+    return " or ".join(each.name.capitalize() for each in Action if each in actions and each.name)

@@ -96,17 +96,21 @@ def test_credentials_and_tls_at_rocketmq(run: Run) -> None:
     run(scenario)
 
 
+EXPIRED = str(CERTIFICATES / "expired.pem")
+
+
 @pytest.mark.parametrize(
     ("certificate", "tls", "words"),
     [
         ("server", TLS(ca=str(CERTIFICATES / "other_ca.pem")), ["certificate is refused", "give the CA"]),
         ("server", TLS(), ["certificate is refused", "give the CA"]),
+        ("expired", TLS(ca=EXPIRED, server_hostname="expired"), ["certificate is refused", "certificate has expired"]),
         ("elsewhere", OURS, ["certificate is refused", "127.0.0.1", "server_hostname="]),
         ("server", TLS(ca=OURS.ca, server_hostname="mq.example.org"), ["certificate is refused", "mq.example.org"]),
     ],
 )
 def test_a_certificate_that_is_not_trusted(certificate: str, tls: TLS, words: list[str], run: Run) -> None:
-    """Of another CA, of a CA that the system does not know, for another name."""
+    """Of another CA, of a CA that the system does not know, one that has ended, for another name."""
 
     async def scenario() -> None:
         rocketmq = ProtectedRocketMQ(by_acl_1)

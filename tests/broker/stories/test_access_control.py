@@ -140,6 +140,9 @@ async def test_a_stored_message_is_shown_to_those_who_may_read_its_topic(protect
     assert decode_record(bytes(seen.body)).body == b"ours"
     hidden = await alice.ask(R.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset=theirs))
     assert (hidden.code, bytes(hidden.body)) == (NO_PERMISSION, b"")
+    denial = protected.app.auth.denials.entries[-1]
+    assert (denial.user, denial.code, denial.resource, denial.action) == ("alice", 33, "Topic:payments", "Get")
+    assert protected.app.auth.denials.counts["policy"] == 1
 
 
 async def test_no_message_of_another_topic_comes_through_the_retry_topic_of_a_group(protected: Protected) -> None:
