@@ -8,6 +8,7 @@ Lives here: ``BrokerApp``.
 
 import asyncio
 import posixpath
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -514,6 +515,21 @@ class BrokerApp:
             )
         return role, state
 
+    def _cluster_secret(self) -> ClusterSecret | None:
+        """Return what slaves must know; None: anybody may follow. A protected broker without keys for its cluster has
+        a secret that nobody knows: its log is not read by strangers."""
+        inner = self.auth.inner
+        if inner is not None:
+            return ClusterSecret(inner.access_key, inner.secret_key)
+        if self.auth.guard is None:
+            return None
+        self._logger("ha").info(
+            "ha_port_closed_to_all",
+            why="auth.inner_access_key is not set",
+            hint="set it and its secret to the same values on all members, if this broker is to have slaves",
+        )
+        return ClusterSecret("nobody", secrets.token_urlsafe(32))
+
     def _environment(self, observation: Observation, state: HaState, mailbox: LoopMailbox) -> BrokerEnvironment:
         def change_role(role: str, broker_id: int, accept_loss: bool) -> None:
             mailbox.post(self._roles.begin, role, broker_id, accept_loss)
@@ -523,7 +539,7 @@ class BrokerApp:
             config=self._role.config,
             store_config=self._role.store_config,
             auth=self.auth,
-            cluster_secret=None if inner is None else ClusterSecret(inner.access_key, inner.secret_key),
+            cluster_secret=self._cluster_secret(),
             security=self._security,
             mirror_users=None if inner is None or self.auth.guard is None else self.auth.mirror,
             ha_state=state,

@@ -32,6 +32,8 @@ from pocketmq.remoting.security.credentials import Credentials
 from pocketmq.remoting.security.proof import client_proof
 from pocketmq.remoting.security.signature import sign
 from pocketmq.remoting.string_map import WRITERS
+from pocketmq.store.ha.proved_transport import PREFACE
+from pocketmq.store.ha.wire import PREAMBLE, Hello, encode_hello
 from tests.broker.conftest import Harness, eventually
 from tests.broker.stories.test_access_control import AUTH, Protected
 
@@ -296,3 +298,40 @@ async def test_a_recorded_native_session_opens_nothing_again(protected: Protecte
     thief.close()
     assert queue.max_offset == 2
     assert table.contents.users.keys() == {"root", "alice", "nobody"}
+
+
+SLAVE: Final = Hello(
+    cluster="DefaultCluster",
+    broker_name="broker-a",
+    broker_id=1,
+    node_id="stranger",
+    epochs=[],
+    end_offset=0,
+    min_offset=0,
+    segment_bytes=8 << 20,
+)
+HA_GREETINGS: Final = {
+    "a RocketMQ slave that has nothing": (0).to_bytes(8, "big"),
+    "a RocketMQ slave": (1 << 20).to_bytes(8, "big"),
+    "a PocketMQ slave": PREAMBLE + encode_hello(SLAVE),
+    "half a proof": PREFACE + b"n" * 24 + b"p" * 44,
+    "TLS": b"\x16\x03\x01\x02\x00\x01",
+}
+
+
+@pytest.mark.parametrize("who", HA_GREETINGS)
+async def test_a_stranger_does_not_follow_the_log(protected: Protected, who: str) -> None:
+    """Also of a broker that has no keys for its cluster: it once served every slave."""
+    root = await protected.client("root", "root-secret")
+    await root.put(b"not for strangers", topic="orders")
+    host, _, port = protected.app._run.replication.node.ha_address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(HA_GREETINGS[who])
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        got = await asyncio.wait_for(reader.read(1 << 16), 30)
+        if got:
+            got += await asyncio.wait_for(reader.read(1 << 16), 30)
+    assert b"not for strangers" not in got
+    assert len(got) <= len(PREFACE) + 24, got
+    writer.close()
