@@ -341,3 +341,66 @@ async def test_replies_go_to_the_client_that_has_the_id_and_not_to_another_users
     assert taken.speaker.user.username == "alice"
     assert (await again.ask(R.HEART_BEAT, None, body)).code == 0, "the same user comes again after a lost connection"
     assert clients.producer_connection("10.0.0.1@1") is not taken
+
+
+FORGED = "REAL_TOPIC\x01payments\x02REAL_QID\x010\x02RETRY_TOPIC\x01payments\x02ORIGIN_TOPIC\x01payments\x02"
+
+
+@pytest.mark.slow
+async def test_no_message_comes_to_a_topic_but_by_its_own_name(protected: Protected) -> None:
+    """A section that names another topic than its records, and properties in which the broker keeps topics of its own:
+    none of them leads to a topic that the sender may not send to."""
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    await root.put(b"0", topic="payments")
+    alice = await protected.client("alice", "alice-secret")
+
+    refused = await alice.append(("orders", 0, [alice.record("payments", b"forged")]))
+    assert refused.code != 0, refused
+    both = [alice.record("orders", b"mine"), alice.record("payments", b"forged")]
+    refused = await alice.append(("orders", 0, both))
+    assert refused.code != 0, refused
+
+    names = {"real_topic": "payments", "real_qid": "0", "retry_topic": "payments"}
+    half = alice.record("orders", b"half", properties={PGROUP: "producers", **names})
+    for name in names:  # our client refuses to write them
+        half = half.replace(name.encode(), name.upper().encode())
+    header = NativeAppendRequestHeader("producers", True, [("orders", 0, 1)], TIMEOUT_MS)
+    answer = await alice.ask(R.NATIVE_HALF_APPEND, header, len(half).to_bytes(4, "big") + half)
+    assert "REAL_TOPIC is not for plain records" in answer.remark
+    for fields in (
+        {"properties": FORGED},
+        {"properties": f"DELAY\x011\x02{FORGED}"},
+        {"properties": f"{FORGED}DELAY\x011\x02"},
+        {"properties": f"{FORGED}TIMER_DELAY_MS\x0110\x02"},
+        {"properties": f"TIMER_DELAY_MS\x0110\x02{FORGED}"},
+        {"properties": f"TRAN_MSG\x01true\x02PGROUP\x01producers\x02{FORGED}", "sys_flag": 4},
+    ):
+        sent = await alice.send("orders", b"forged", **fields)
+        assert sent.code == 0, sent
+        if "sys_flag" in fields:
+            end = EndTransactionRequestHeader(
+                producer_group="producers",
+                tran_state_table_offset=sent.header.queue_offset,
+                commit_log_offset=int(sent.header.msg_id[16:], 16),
+                commit_or_rollback=8,
+                msg_id="",
+            )
+            assert (await alice.ask(R.END_TRANSACTION, end)).code == 0
+    mine = await alice.put(b"mine", topic="orders")
+    sent_back = ConsumerSendMsgBackRequestHeader(
+        offset=mine.header.results[0][2][0][0], group="group", delay_level=-1, origin_topic="payments"
+    )
+    await alice.ask(R.CONSUMER_SEND_MSG_BACK, sent_back)
+    # root's, the plain one, the four that were delayed, the half one, her last: all where they were sent to
+    await eventually(lambda: delivered(protected, "orders") == 8)
+    assert delivered(protected, "payments") == 1
+
+
+def delivered(protected: Protected, topic: str) -> int:
+    """Return how many messages the queues of a topic have, or had."""
+    found = 0
+    for queue_id in range(16):
+        queue = protected.app.store.consume_queues.get(topic, queue_id)
+        found += 0 if queue is None else queue.max_offset
+    return found
