@@ -3,6 +3,9 @@
 Lives here: ``send_planner``, ``reply_processor``.
 """
 
+from functools import partial
+
+from pocketmq.auth.guard import AuthGuard
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.delay.delay_plan import DelayPlan
 from pocketmq.broker.delay.delay_service import DelayService
@@ -61,13 +64,21 @@ def reply_processor(
         store,
         _rocketmq_sends(environment, checks, plan, retries, halves),
         lambda: confirm_topics(checks, registered.publish),
-        clients.producer_connection,
+        partial(_requester, clients, environment.auth.guard),
         environment.mailbox,
         environment.counters,
         environment.refusals,
         environment.clock,
         environment.logger("broker"),
     )
+
+
+def _requester(clients: ClientTable[Connection], guard: AuthGuard | None, client_id: str) -> Connection | None:
+    """Return the connection of a client that waits for replies, unless its user may do nothing any more."""
+    connection = clients.producer_connection(client_id)
+    if connection is None or guard is None or connection.speaker is None:
+        return connection
+    return None if guard.present(connection.speaker) is None else connection
 
 
 def _rocketmq_sends(

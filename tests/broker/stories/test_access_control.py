@@ -342,6 +342,22 @@ async def test_replies_go_to_the_client_that_has_the_id_and_not_to_another_users
     assert (await again.ask(R.HEART_BEAT, None, body)).code == 0, "the same user comes again after a lost connection"
     assert clients.producer_connection("10.0.0.1@1") is not taken
 
+    sources = protected.app.observation.sources
+    assert sources is not None
+    assert sources.replies is not None
+    find = sources.replies.find_producer
+    assert find("10.0.0.1@1") is clients.producer_connection("10.0.0.1@1")
+    table.replace(table.contents.without_user("alice"))
+    assert find("10.0.0.1@1") is None, "a user that is gone gets no more replies on a connection that is still open"
+    root = await protected.client("root", "root-secret")
+    answer = await root.send(
+        "DefaultCluster_REPLY_TOPIC",
+        b"the reply",
+        code=R.SEND_REPLY_MESSAGE_V2,
+        properties="REPLY_TO_CLIENT\x0110.0.0.1@1\x02CORRELATION_ID\x01c\x02",
+    )
+    assert "channel of <10.0.0.1@1> not found" in answer.remark
+
 
 FORGED = "REAL_TOPIC\x01payments\x02REAL_QID\x010\x02RETRY_TOPIC\x01payments\x02ORIGIN_TOPIC\x01payments\x02"
 
