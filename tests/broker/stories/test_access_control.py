@@ -25,6 +25,7 @@ from pocketmq.remoting.protocol.body import KVTable, decode_body, encode_body
 from pocketmq.remoting.protocol.client import HeartbeatData, ProducerData
 from pocketmq.remoting.protocol.pull import ViewMessageRequestHeader
 from pocketmq.remoting.protocol.send import ConsumerSendMsgBackRequestHeader, NativeAppendRequestHeader
+from pocketmq.remoting.protocol.staged import StagedEndRequestHeader, StagedWriteRequestHeader
 from pocketmq.remoting.protocol.transaction import EndTransactionRequestHeader
 from pocketmq.remoting.security.proof import client_proof
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, decode_telemetry
@@ -420,3 +421,32 @@ def delivered(protected: Protected, topic: str) -> int:
         queue = protected.app.store.consume_queues.get(topic, queue_id)
         found += 0 if queue is None else queue.max_offset
     return found
+
+
+@pytest.mark.parametrize("action", [0, 1, 2, 3, 4], ids=["ask", "prepare", "commit", "abort", "add brokers"])
+async def test_a_staged_version_is_ended_by_those_who_may_send_to_its_topics(protected: Protected, action: int) -> None:
+    """Others can neither end it nor add to it, and learn nothing of it. (An id of which nothing is staged has no
+    owner: docs/security.md.)"""
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    table = protected.app.auth.table
+    eves = (Policy((entry_of("Topic:eves", ["Pub"], "Allow"),)),)
+    contents = table.contents.with_user(User(username="eve", password="eve-secret"))
+    table.replace(contents.with_policies("eve", eves))
+    await root.put(b"0", topic="eves")
+    eve = await protected.client("eve", "eve-secret")
+    alice = await protected.client("alice", "alice-secret")
+
+    async def stage(client: Client, topic: str, attempt: str) -> Any:
+        record = client.record(topic, b"staged")
+        write = StagedWriteRequestHeader("p", "job", 7, attempt, 0, [(topic, 0, 1)], TIMEOUT_MS)
+        return await client.ask(R.STAGED_TRANSACTION_WRITE, write, len(record).to_bytes(4, "big") + record)
+
+    assert (await stage(alice, "orders", "a")).code == 0
+    end = StagedEndRequestHeader("p", "job", 7, action, [("a", 1)], "token", "broker-a", ["broker-a"])
+    assert (await eve.ask(R.STAGED_TRANSACTION_END, end)).code == NO_PERMISSION
+    assert (await stage(eve, "eves", "b")).code == NO_PERMISSION
+    ended = await alice.ask(R.STAGED_TRANSACTION_END, StagedEndRequestHeader("p", "job", 7, 2, [("a", 1)]))
+    assert ended.code == 0, ended
+    await eventually(lambda: delivered(protected, "orders") == 2)
+    assert delivered(protected, "eves") == 1
