@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.install.dockerfile import Image, build
 from tests.install.namespace import Namespace, need_namespaces
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,3 +57,13 @@ def debian_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         pytest.skip(f"debootstrap took more than {BOOTSTRAP_S} s")
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def image(debian_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """Yield the image of the Dockerfile."""
+    place = tmp_path_factory.mktemp("image")
+    try:
+        yield build(ROOT / "Dockerfile", debian_root, place)
+    finally:
+        shutil.rmtree(place)  # half a gigabyte

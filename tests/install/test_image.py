@@ -7,7 +7,6 @@ POCKETMQ_DEBIAN_ROOT names a root file system of Debian to build on; without it 
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -16,25 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.install.dockerfile import Image, build
+from tests.install.dockerfile import Image
 from tests.install.namespace import CHROOT, Namespace
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-ROOT = Path(__file__).resolve().parents[2]
 SIZE_BYTES_MAX = 250 << 20
 """Of everything above Debian's base system: Python, NumPy and the server."""
 TIMEOUT_S = 60
 UID = 10911
-
-
-@pytest.fixture(scope="module")
-def image(debian_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    place = tmp_path_factory.mktemp("image")
-    try:
-        yield build(ROOT / "Dockerfile", debian_root, place)
-    finally:
-        shutil.rmtree(place)  # half a gigabyte
 
 
 class Container:
