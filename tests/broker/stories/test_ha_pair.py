@@ -37,6 +37,17 @@ async def test_a_synchronous_send_is_on_both_before_it_is_answered(ha: HaCluster
     assert ha.route() == {"0": master.address, "1": slave.address}
 
 
+async def test_a_pair_finds_each_other_by_names_on_all_addresses(ha: HaCluster, harness: Harness) -> None:
+    """As in containers: it listens on 0.0.0.0 and advertises a name; the slave follows, counts and has the tables."""
+    master, slave = await ha.pair(bind_address="0.0.0.0", advertise="localhost")
+    assert ha.route() == {"0": f"localhost:{master.port}", "1": f"localhost:{slave.port}"}
+    assert master.replication.ha_address.startswith("localhost:")
+    client = await harness.client(master)
+    await client.put(b"one")
+    assert slave.store.committed_offset >= master.store.committed_offset > 0
+    await eventually(lambda: slave.topics.get("T"))
+
+
 async def test_a_master_without_its_slave_says_so_at_once(ha: HaCluster, harness: Harness) -> None:
     """SLAVE_NOT_AVAILABLE, and the message is stored."""
     master, _ = await ha.pair()
