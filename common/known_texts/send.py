@@ -202,9 +202,9 @@ SEND_ROWS: Final = (
         retried=SYNC_AGAIN,
         fault=Fault.OPERATOR,
         cure="Compare the address in the text with pocketmq brokers: it is the one that the broker registers "
-        "(brokerIP1 in RocketMQ, --advertise or broker.broker_ip1 here). Where the broker cannot be changed, the client "
-        "can look elsewhere: POCKETMQ_BROKER_ADDRESSES (docs/deployment.md). With vipChannelEnabled the port is two "
-        "lower: 10909.",
+        "(brokerIP1 in RocketMQ, --advertise or broker.broker_ip1 here). Where the broker cannot be changed, the "
+        "client can look elsewhere: POCKETMQ_BROKER_ADDRESSES (docs/deployment.md). With vipChannelEnabled the port is "
+        "two lower: 10909.",
         docs="docs/sending.md#connection",
         source="RemotingConnectException; PocketMQ: pocketmq.remoting.channel",
     ),
