@@ -56,7 +56,7 @@ def init(
     print(f"""\
 made in {where}: {SETTINGS}, {CONNECTIONS}, {CERTIFICATES}/; certificates for {printable(" ".join(given))}, {days} days
 
-start it:      pocketmq standalone --config {directory / SETTINGS} {_listen(given[0]) if hosts else ""}
+start it:      pocketmq standalone --config {directory / SETTINGS} {_listen(given[0]) if hosts else "--host 127.0.0.1"}
 look at it:    POCKETMQ_CONNECTIONS_FILE={directory / CONNECTIONS} pocketmq --connection {ADMIN} whoami
 let others in: pocketmq user create, pocketmq acl create""")
 

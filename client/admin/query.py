@@ -124,7 +124,10 @@ class MessageFinder:
         }
         is_known = address in names
         # a broker that advertises a name has its numeric address in ids
-        brokers = {names[address]: address} if is_known else {n: at for at, n in names.items() if not _is_numeric(at)}
+        brokers = {names[address]: address} if is_known else {}
+        for each, name in () if is_known else names.items():
+            if not _is_numeric(each):
+                brokers.setdefault(name, each)
         if not brokers:
             known = ", ".join(sorted(names)) or "none"
             return Found([], [Asked("", address, what, 0, f"no broker of this cluster; known: {known}", failed=True)])

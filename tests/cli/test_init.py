@@ -1,6 +1,7 @@
 """``pocketmq init --secure``: what it writes works together."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,24 @@ def test_a_protected_server_in_a_minute(start_daemon: StartDaemon, run_command: 
     code, _, errors = daemon.end()
     assert code == 0
     assert password not in errors
+
+
+@pytest.mark.slow
+def test_the_command_that_it_prints_serves_under_the_name(
+    start_daemon: StartDaemon, run_command: RunCommand, tmp_path: Path
+) -> None:
+    """For other machines: on all addresses, and advertised under the name that the certificates have."""
+    pytest.importorskip("cryptography")
+    done = run_command("init", "secure", "--secure", "--host", "localhost")
+    [line] = [line for line in done.stdout.decode().splitlines() if line.startswith("start it:")]
+    command = shlex.split(line.removeprefix("start it:"))
+    assert command[:2] == ["pocketmq", "standalone"]
+    assert command[-4:] == ["--host", "0.0.0.0", "--advertise", "localhost"]
+    daemon = start_daemon(*command[1:], "--namesrv-port", "0", "--broker-port", "0")
+    assert daemon.broker.startswith("localhost:")
+    env = {"POCKETMQ_CONNECTIONS_FILE": str(tmp_path / "secure" / "connections.toml")}
+    sent = run_command("--connection", "admin", "produce", "T", "-m", "x", "--namesrv", daemon.namesrv, env=env)
+    assert sent.returncode == 0, sent.stderr
+    code, _, errors = daemon.end()
+    assert code == 0
+    assert "loopback_advertised" in errors
