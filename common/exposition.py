@@ -1,11 +1,12 @@
 """Prometheus' text format, version 0.0.4, as ``prometheus_client`` writes it.
 
-Lives here: ``Family`` and its samples, ``page``. The broker writes the few lines itself: ``prometheus_client`` imports
-an HTTP server and more, 20 ms and 4 MB of each start, and a first scrape must not read modules from a disk that hangs.
+Lives here: ``Family`` and its samples, ``page``, ``chunks``. The broker writes the few lines itself:
+``prometheus_client`` imports an HTTP server and more, 20 ms and 4 MB of each start, and a first scrape must not read
+modules from a disk that hangs.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,6 +14,8 @@ ESCAPED: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 ESCAPED_HELP: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 EXPONENT_FROM_DIGITS: Final = 7
 """Go writes exponents from here on."""
+CHUNK_LINES: Final = 4_096
+"""About 1 MB."""
 
 
 class Sample(NamedTuple):
@@ -60,13 +63,22 @@ class Family:
 
 def page(families: Iterable[Family]) -> bytes:
     """Return the text of all families."""
-    lines: list[str] = []
+    return b"".join(chunks(families))
+
+
+def chunks(families: Iterable[Family]) -> Iterator[bytes]:
+    """Yield the text of all families in parts of at most ``CHUNK_LINES`` lines: one call of C that makes many MB would
+    keep the other threads waiting."""
     for family in families:
-        name = f"{family.name}_total" if family.kind == "counter" else family.name
-        lines.append(f"# HELP {name} {family.documentation.translate(ESCAPED_HELP)}\n# TYPE {name} {family.kind}\n")
-        lines += [_line(sample) for sample in family.samples]
-        lines += family.lines
-    return "".join(lines).encode()
+        lines = _lines(family)
+        for at in range(0, len(lines), CHUNK_LINES):
+            yield "".join(lines[at : at + CHUNK_LINES]).encode()
+
+
+def _lines(family: Family) -> list[str]:
+    name = f"{family.name}_total" if family.kind == "counter" else family.name
+    head = f"# HELP {name} {family.documentation.translate(ESCAPED_HELP)}\n# TYPE {name} {family.kind}\n"
+    return [head, *map(_line, family.samples), *family.lines]
 
 
 def _line(sample: Sample) -> str:

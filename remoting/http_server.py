@@ -14,6 +14,7 @@ import errno
 import selectors
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -90,11 +91,11 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A page: status, content type, bytes."""
+    """A page: status, content type, bytes; a list of them is written part by part."""
 
     status: int
     content_type: str
-    body: bytes
+    body: bytes | list[bytes]
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -124,7 +125,7 @@ class _Peer:
     deadline_ns: int
     host: str = ""
     received: bytearray = field(default_factory=bytearray)
-    sending: memoryview | None = None
+    sending: deque[memoryview] | None = None
 
 
 class HttpServer:
@@ -268,8 +269,10 @@ class HttpServer:
             if peer.sending is None:
                 self._read(peer)
             if peer.sending is not None:
-                sent = peer.sock.send(peer.sending)
-                peer.sending = peer.sending[sent:]
+                sent = peer.sock.send(peer.sending[0])
+                peer.sending[0] = peer.sending[0][sent:]
+                if not peer.sending[0]:
+                    peer.sending.popleft()
                 if not peer.sending:
                     self._finish(peer)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
@@ -289,11 +292,15 @@ class HttpServer:
         peer.received += data
         whole = b"\r\n\r\n" in peer.received or b"\n\n" in peer.received
         if whole or len(peer.received) > REQUEST_BYTES_MAX:
-            peer.sending = memoryview(self.answer(bytes(peer.received), peer.host))
+            parts = self._answer(bytes(peer.received), peer.host)
+            peer.sending = deque(memoryview(part) for part in parts if part)
             self._selector.modify(peer.sock, selectors.EVENT_WRITE, peer)
 
     def answer(self, request: bytes, host: str = "") -> bytes:
         """Return the whole response to a request of a peer at ``host``."""
+        return b"".join(self._answer(request, host))
+
+    def _answer(self, request: bytes, host: str) -> list[bytes]:
         words = request.split(b"\n", 1)[0].split()
         method = words[0] if words else b""
         if len(request) > REQUEST_BYTES_MAX:
@@ -304,17 +311,18 @@ class HttpServer:
             answer = Answer(405, TEXT, b"GET only\n", (("Allow", "GET, HEAD"),))
         else:
             answer = self._page(_parsed(words, request, host))
+        body = [answer.body] if isinstance(answer.body, bytes) else answer.body
         more = "".join(f"{name}: {value}\r\n" for name, value in answer.headers)
         head = (
             f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\n"
             f"Content-Type: {answer.content_type}\r\n"
-            f"Content-Length: {len(answer.body)}\r\n"
+            f"Content-Length: {sum(map(len, body))}\r\n"
             "Cache-Control: no-store\r\n"
             "X-Content-Type-Options: nosniff\r\n"
             f"{more}"
             "Connection: close\r\n\r\n"
         )
-        return head.encode() + (b"" if method == b"HEAD" else answer.body)
+        return [head.encode(), *([] if method == b"HEAD" else body)]
 
     def _page(self, request: HttpRequest) -> Answer:
         route = self._route(request.path)

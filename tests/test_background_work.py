@@ -216,7 +216,7 @@ async def test_a_slave_whose_mirror_meets_a_fault_of_ours_goes_on(site: Site, mo
     assert isinstance(failed["exc_info"], ZeroDivisionError)
     assert slave.observation.health.report().warnings == ["task_failed:slave-sync"]
     assert slave.observation._metrics is not None
-    assert b'pocketmq_task_failures_total{task="slave-sync"} 1.0' in slave.observation._metrics()
+    assert b'pocketmq_task_failures_total{task="slave-sync"} 1.0' in b"".join(slave.observation._metrics())
 
 
 async def test_a_stop_ends_what_waits_for_its_restart(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

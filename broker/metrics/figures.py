@@ -8,7 +8,7 @@ Lives here: ``Figures``.
 
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -38,7 +38,7 @@ Lines = list[tuple[str, int]]
 
 
 class Figures:
-    """A service of a broker. ``step`` belongs to its thread; the results are replaced whole and may be read by any."""
+    """A service of a broker. All of it belongs to its thread but ``texts``, ``reserve_ms`` and ``age_ns``."""
 
     def __init__(
         self,
@@ -73,6 +73,10 @@ class Figures:
         self.dead_letters: Lines = []
         self.producers: Lines = []
         self.consumers: Lines = []
+        self.render: Callable[[], list[bytes]] = list
+        """Makes the text of these figures for ``/metrics``."""
+        self.texts: list[bytes] = []
+        """Of the last round."""
         self.reserve_ms = 0
         """Age of the oldest message of the log."""
         self.looked_ns = 0
@@ -104,6 +108,7 @@ class Figures:
             self._look_at_counters()
             self._look_at_clients()
             earliest_ms = self._store.earliest_store_time()
+            self.texts = self.render()
             self.reserve_ms = max(0, self._clock.now_ms() - earliest_ms) if earliest_ms >= 0 else 0
         self.looked_ns = self._clock.monotonic_ns()
         return max(INTERVAL_MS, SHARE * (self.looked_ns - begin_ns) / 1e6)

@@ -3,7 +3,7 @@
 Lives here: ``GroupFigures``, ``Lag``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,7 +46,7 @@ class Lag:
 
 
 class GroupFigures:
-    """Computed in rounds by one worker thread, which may wait for the disk; any thread reads ``lines``."""
+    """Computed in rounds by one worker thread, which may wait for the disk."""
 
     def __init__(
         self,
@@ -72,13 +72,10 @@ class GroupFigures:
         self._times: dict[tuple[str, int, int], int] = {}
         """(topic, queue id, offset) → store time, of the last round: a group that stands still costs no read."""
         self._lines: dict[str, Lag] = {}
-        self.most = Lag()
-        """The greatest of each figure of all groups."""
 
     def look(self) -> None:
         """Compute all figures anew. May read the disk."""
         lines: dict[str, Lag] = {}
-        most = Lag()
         known: dict[tuple[str, int, int], int] = {}
         pairs: set[Pair] = set()
         for group, topics in self._offsets.topics_by_group().items():
@@ -91,21 +88,14 @@ class GroupFigures:
                 kept = lines.setdefault(self._texts.of((topic, group)), lag)
                 if kept is not lag:
                     kept.add(lag)
-                most = Lag(
-                    max(most.behind, lag.behind),
-                    max(most.under_way, lag.under_way),
-                    max(most.ready, lag.ready),
-                    max(most.behind_ms, lag.behind_ms),
-                    max(most.queueing_ms, lag.queueing_ms),
-                )
         self._times = known
-        self._lines, self.most = lines, most
+        self._lines = lines
         self._texts.keep_only(pairs)
         self._counters.forget_pulled(pairs)
 
-    def lines(self) -> list[tuple[str, Lag]]:
+    def lines(self) -> Iterable[tuple[str, Lag]]:
         """Return (label text, lag) of each group in each topic."""
-        return list(self._lines.items())
+        return self._lines.items()
 
     def _lag(self, group: str, topic: str, queue_nums: int, known: dict[tuple[str, int, int], int]) -> Lag:
         committed = self._offsets.of(group, topic)

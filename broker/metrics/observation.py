@@ -7,6 +7,7 @@ import contextlib
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ from pocketmq.broker.metrics.connz import Connz
 from pocketmq.broker.metrics.figures import Figures
 from pocketmq.broker.metrics.health import Health, HealthReport, Probe
 from pocketmq.broker.metrics.interval_log import IntervalLog
-from pocketmq.broker.metrics.metrics import exposition
+from pocketmq.broker.metrics.metrics import exposition, texts_of_figures
 from pocketmq.broker.metrics.slow_requests import SlowRequests
 from pocketmq.broker.metrics.sources import Process, Sources, Transactions
 from pocketmq.broker.metrics.telemetry import Telemetry
@@ -129,7 +130,7 @@ class Observation:
     _flush_times: FlushTimes | None = field(init=False, default=None)
     _connz: Connz | None = field(init=False, default=None)
     _http: HttpServer | None = field(init=False, default=None)
-    _metrics: Callable[[], bytes] | None = field(init=False, default=None)
+    _metrics: Callable[[], list[bytes]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._boot_ms = self.clock.now_ms()
@@ -259,6 +260,7 @@ class Observation:
         self.telemetry = Telemetry(self.sources, watermarks, intervals, mailbox, self.clock, self.logger)
         self.health.replication = watched.node
         self._metrics = exposition(self.sources, self.clock)
+        self.figures.render = partial(texts_of_figures, self.sources, self.clock)
         self._connz = Connz(self.config.broker_name, watched.server, watched.clients, self.clock)
         return self.disk
 

@@ -173,13 +173,15 @@ class Group(Generic[S]):
     """Rows that are read from one kind of object.
 
     ``find`` returns the present objects, each with its values of ``labels``; without one the rows are missing.
-    ``telemetry``: the key of their struct in the telemetry, for the documentation.
+    ``telemetry``: the key of their struct in the telemetry, for the documentation. ``in_rounds``: their text is made
+    when the figures are computed, and not at each scrape.
     """
 
     find: Find[S]
     rows: tuple[Row[S], ...]
     labels: tuple[str, ...] = ()
     telemetry: str = ""
+    in_rounds: bool = False
 
     def families(self, reading: Reading) -> Iterator[Family]:
         """Yield the families that are exported, read now."""

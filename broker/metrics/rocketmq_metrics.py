@@ -94,7 +94,7 @@ TRAFFIC: Final[Group[Figures]] = Group(
         CounterLines(
             "messages_in",
             "Messages that topics got.",
-            lambda figures: [(text, traffic.messages) for text, traffic in figures.topics.lines()],
+            lambda figures: ((text, each.messages) for text, each in figures.topics.lines()),
             labels=IN_LABELS,
             note="messages that the topic's queues got since the start, of whatever way: sends, delayed deliveries, "
             "commits, retries, the master's. `message_type` is the topic's attribute `message.type`, else `normal`",
@@ -102,7 +102,7 @@ TRAFFIC: Final[Group[Figures]] = Group(
         CounterLines(
             "throughput_in",
             "Bytes that topics got.",
-            lambda figures: [(text, traffic.size_bytes) for text, traffic in figures.topics.lines()],
+            lambda figures: ((text, each.size_bytes) for text, each in figures.topics.lines()),
             Unit.COUNT,
             labels=IN_LABELS,
             note="their records in the log, in bytes",
@@ -138,6 +138,7 @@ TRAFFIC: Final[Group[Figures]] = Group(
         ),
     ),
     labels=NODE,
+    in_rounds=True,
 )
 LAGS: Final[Group[Figures]] = Group(
     _at_node(lambda look: look.sources.figures),
@@ -145,7 +146,7 @@ LAGS: Final[Group[Figures]] = Group(
         GaugeLines(
             "consumer_lag_messages",
             "Messages that a group has not committed.",
-            lambda figures: [(text, lag.behind) for text, lag in figures.groups.lines()],
+            lambda figures: ((text, lag.behind) for text, lag in figures.groups.lines()),
             labels=LAG_LABELS,
             note="messages in the topic's queues that the group has not committed; those that its filter leaves out "
             "count until it has passed them. Groups are here from their first commit on",
@@ -153,7 +154,7 @@ LAGS: Final[Group[Figures]] = Group(
         GaugeLines(
             "consumer_lag_latency_milliseconds",
             "Age of the oldest message that a group has not committed.",
-            lambda figures: [(text, lag.behind_ms) for text, lag in figures.groups.lines()],
+            lambda figures: ((text, lag.behind_ms) for text, lag in figures.groups.lines()),
             Unit.COUNT,
             labels=LAG_LABELS,
             note="since when the oldest of them is stored; 0 without any",
@@ -161,27 +162,28 @@ LAGS: Final[Group[Figures]] = Group(
         GaugeLines(
             "consumer_inflight_messages",
             "Messages that a group got and has not committed.",
-            lambda figures: [(text, lag.under_way) for text, lag in figures.groups.lines()],
+            lambda figures: ((text, lag.under_way) for text, lag in figures.groups.lines()),
             labels=LAG_LABELS,
             note="those of them before the end of the group's last pull: handed out",
         ),
         GaugeLines(
             "consumer_ready_messages",
             "Messages that a group can get now.",
-            lambda figures: [(text, lag.ready) for text, lag in figures.groups.lines()],
+            lambda figures: ((text, lag.ready) for text, lag in figures.groups.lines()),
             labels=LAG_LABELS,
             note="those of them behind it: waiting for a pull",
         ),
         GaugeLines(
             "consumer_queueing_latency_milliseconds",
             "Age of the oldest message that a group can get now.",
-            lambda figures: [(text, lag.queueing_ms) for text, lag in figures.groups.lines()],
+            lambda figures: ((text, lag.queueing_ms) for text, lag in figures.groups.lines()),
             Unit.COUNT,
             labels=LAG_LABELS,
             note="since when the oldest of the waiting ones is stored",
         ),
     ),
     labels=NODE,
+    in_rounds=True,
 )
 CONNECTIONS: Final[Group[Figures]] = Group(
     _at_node(lambda look: look.sources.figures),
@@ -202,6 +204,7 @@ CONNECTIONS: Final[Group[Figures]] = Group(
         ),
     ),
     labels=NODE,
+    in_rounds=True,
 )
 BROKER: Final[Group[Sources]] = Group(
     _at_node(lambda look: look.sources if look.sources.process is not None else None),

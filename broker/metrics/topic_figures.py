@@ -6,7 +6,7 @@ grown by is read from its end, in memory as a rule, every few seconds and off th
 Lives here: ``TopicFigures``; ``sizes`` of all messages, in RocketMQ's buckets.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,7 +46,7 @@ def flag_text(flag: bool) -> str:
 
 
 class TopicFigures:
-    """Folds the growth of all queues. One worker thread folds; any thread reads ``lines`` and ``sizes``."""
+    """Folds the growth of all queues. One worker thread."""
 
     def __init__(self, store: MessageStore, topics: TopicTable, node: dict[str, str], count_max: int) -> None:
         """``node``: the labels that all series have; ``count_max``: topics with series of their own."""
@@ -120,9 +120,9 @@ class TopicFigures:
             {**self._node, "topic": topic, "message_type": kind, "is_system": flag_text(is_system_topic(topic))}
         )
 
-    def lines(self) -> list[tuple[str, Traffic]]:
-        """Return (label text, traffic) of each topic that got a message."""
-        return list(self._traffic.items())
+    def lines(self) -> Iterable[tuple[str, Traffic]]:
+        """Return (label text, traffic) of each topic that got a message. The thread that folds."""
+        return self._traffic.items()
 
     def size_buckets(self) -> Iterator[tuple[str, float]]:
         """Yield RocketMQ's buckets of record sizes, cumulative up to ``+Inf``."""

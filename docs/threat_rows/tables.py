@@ -202,7 +202,8 @@ TABLES: Final = [
         "broker/stats/counters.py BrokerCounters.pulled BrokerCounters.dead_letters; broker/metrics/label_text.py"
         " LabelTexts.texts; broker/metrics/topic_figures.py TopicFigures._ends TopicFigures._traffic;"
         " broker/metrics/group_figures.py GroupFigures._times GroupFigures._lines; broker/metrics/figures.py"
-        " Figures.messages_out Figures.bytes_out Figures.dead_letters Figures.producers Figures.consumers",
+        " Figures.messages_out Figures.bytes_out Figures.dead_letters Figures.producers Figures.consumers"
+        " Figures.texts",
         "series of ever new topics, groups and versions of clients",
         "series_max label sets, the rest is `other`; 65,536 last pulls, 4,096 groups with dead letters, 10,000 times"
         " and 256 kinds of clients; queues and offsets have bounds of their own",
@@ -220,7 +221,7 @@ TABLES: Final = [
         " tests/broker/delay/test_delay_service.py::test_more_timers_than_memory_are_found_again_in_their_queue",
     ),
     Row(
-        "remoting/http_server.py HttpServer._peers _Peer.received",
+        "remoting/http_server.py HttpServer._peers _Peer.received _Peer.sending",
         "connections and headers without end at the HTTP port",
         "a number of connections, bytes and seconds of a request",
         "tests/remoting/test_http_server.py::test_slow_and_excess_connections_are_closed",

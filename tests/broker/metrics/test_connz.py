@@ -23,6 +23,7 @@ def page(app: BrokerApp, **parameters: str) -> Answer:
 def connz(app: BrokerApp, **parameters: str) -> Any:
     answer = page(app, **parameters)
     assert answer.status == 200, answer.body
+    assert isinstance(answer.body, bytes)
     return json.loads(answer.body)
 
 

@@ -22,7 +22,7 @@ name, type, labels, help. A line may be added with a metric; a changed line brea
 
 def page_of(app: BrokerApp) -> str:
     assert app.observation._metrics is not None
-    return app.observation._metrics().decode()
+    return b"".join(app.observation._metrics()).decode()
 
 
 def families_of(app: BrokerApp) -> dict[str, Metric]:
@@ -48,6 +48,9 @@ async def three_brokers(stack: contextlib.AsyncExitStack, tmp_path: Path) -> dic
         app.supervisor.crashed("test", ValueError("of this test"))
     client = await Harness(stack, tmp_path).client(lone)
     await client.put(b"one")
+    for app in brokers.values():
+        assert app.observation.figures is not None
+        app.observation.figures.step()
     return brokers
 
 

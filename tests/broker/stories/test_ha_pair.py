@@ -190,13 +190,13 @@ async def test_metrics_of_both_sides_are_exported(
     await client.put(b"one")
     assert master.observation._metrics is not None
     assert slave.observation._metrics is not None
-    text = master.observation._metrics().decode()
+    text = b"".join(master.observation._metrics()).decode()
     node_id = slave.replication.node.state.node_id
     assert 'pocketmq_ha_role{role="SYNC_MASTER"} 1.0' in text
     assert f'pocketmq_ha_slave_in_sync{{broker_id="1",slave="{node_id}"}} 1.0' in text
     assert "pocketmq_ha_in_sync_copies 2.0" in text
     assert "pocketmq_ha_waits_served_total 1.0" in text
-    at_slave = slave.observation._metrics().decode()
+    at_slave = b"".join(slave.observation._metrics()).decode()
     assert "pocketmq_ha_connected 1.0" in at_slave
     assert "pocketmq_ha_behind_bytes 0.0" in at_slave
     runtime = decode_body((await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body, KVTable).table
