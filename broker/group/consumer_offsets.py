@@ -4,7 +4,7 @@ Lives here: ``ConsumerOffsets``, their table, and the JSON of ``consumerOffset.j
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -114,6 +114,10 @@ class ConsumerOffsets:
         for topic, group in map(_split, self._keys()):
             found.setdefault(group, []).append(topic)
         return found
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield (topic, group) of each group in each topic."""
+        return map(_split, self._keys())
 
     def _keys(self) -> list[str]:
         """Copy the keys, so that no commit waits while they are split."""

@@ -8,7 +8,7 @@ Lives here: ``Figures``.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from pocketmq.broker.config import BrokerConfig
@@ -18,7 +18,7 @@ from pocketmq.broker.metrics.group_figures import GroupFigures
 from pocketmq.broker.metrics.label_text import OTHER, LabelTexts, label_text
 from pocketmq.broker.metrics.topic_figures import TopicFigures, flag_text, is_system_topic
 from pocketmq.broker.stats.counters import BrokerCounters
-from pocketmq.broker.stats.stats_items import GROUP_GET_NUMS, GROUP_GET_SIZE
+from pocketmq.broker.stats.stats_items import GROUP_GET_NUMS, GROUP_GET_SIZE, group_key
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
 from pocketmq.common.runner import Runner, Worker
@@ -33,8 +33,8 @@ KINDS_MAX: Final = 256
 MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
 """A heartbeat's consume type → ``consume_mode`` (RocketMQ ConsumeType.getTypeCN is another name for it)."""
 _LANGUAGES: Final = frozenset(int(language) for language in LanguageCode)
-Lines = list[tuple[str, int]]
-"""(label text, value)"""
+Lines = Mapping[str, int]
+"""Label text → value."""
 
 
 class Figures:
@@ -66,13 +66,13 @@ class Figures:
         self.groups = GroupFigures(store, topics, offsets, clients, counters, self.node, series_max, clock.now_ms)
         names = ("topic", "consumer_group", "is_system")
         other = label_text({**self.node, **dict.fromkeys(names, OTHER)})
-        self._got: LabelTexts[tuple[str, str]] = LabelTexts(series_max, self._got_text, other)
-        self._dead: LabelTexts[tuple[str, str]] = LabelTexts(series_max, self._got_text, other)
-        self.messages_out: Lines = []
-        self.bytes_out: Lines = []
-        self.dead_letters: Lines = []
-        self.producers: Lines = []
-        self.consumers: Lines = []
+        self._got: LabelTexts[str] = LabelTexts(series_max, self._got_text, other)
+        self._dead: LabelTexts[str] = LabelTexts(series_max, self._got_text, other)
+        self.messages_out: Lines = {}
+        self.bytes_out: Lines = {}
+        self.dead_letters: Lines = {}
+        self.producers: Lines = {}
+        self.consumers: Lines = {}
         self.render: Callable[[], list[bytes]] = list
         """Makes the text of these figures for ``/metrics``."""
         self.texts: list[bytes] = []
@@ -120,30 +120,27 @@ class Figures:
     def _look_at_counters(self) -> None:
         items = self._counters.items
         messages, sizes = items.totals(GROUP_GET_NUMS), items.totals(GROUP_GET_SIZE)
-        pairs = {key: tuple(key.split("@", 1)) for key in messages}
-        self._got.keep_only({(each[0], each[1]) for each in pairs.values()})
-        self.messages_out = _summed((self._got.of((pairs[key][0], pairs[key][1])), n) for key, n in messages.items())
-        self.bytes_out = _summed(
-            (self._got.of((pairs[key][0], pairs[key][1])), n) for key, n in sizes.items() if key in pairs
-        )
+        self._got.keep_only(messages)
+        self.messages_out = _summed((self._got.of(key), count) for key, count in messages.items())
+        self.bytes_out = _summed((self._got.of(key), count) for key, count in sizes.items() if key in messages)
         dead = self._counters.dead_letters.copy()
-        self.dead_letters = _summed((self._dead.of((topic, group)), n) for (group, topic), n in dead.items())
+        self.dead_letters = _summed((self._dead.of(group_key(topic, group)), n) for (group, topic), n in dead.items())
 
     def _look_at_clients(self) -> None:
         producers: dict[Any, ClientInfo[Any]] = {}
         for clients in self._clients.producer_groups().values():
             producers.update((client.connection, client) for client in clients)  # one may be of several groups
         self.producers = self._counted({}, producers.values())
-        consumers: Lines = []
+        consumers: dict[str, int] = {}
         for name in self._clients.consumer_groups():
             group = self._clients.consumer_group(name)
             if group is not None:
                 mode = MODES.get(group.consume_type, OTHER)
                 labels = {"consumer_group": name, "consume_mode": mode, "is_system": flag_text(_is_system_group(name))}
-                consumers += self._counted(labels, group.clients.values())
-                if len(consumers) > self._got.count_max:
+                consumers |= self._counted(labels, group.clients.values())
+                if len(consumers) >= self._got.count_max:
                     break
-        self.consumers = consumers[: self._got.count_max]
+        self.consumers = consumers
 
     def _counted(self, labels: dict[str, str], clients: Iterable[ClientInfo[Any]]) -> Lines:
         """Return the number of clients of each kind."""
@@ -154,10 +151,10 @@ class Figures:
             kind = (code.name.lower(), version_name(version).lower()) if len(lines) < KINDS_MAX else (OTHER, OTHER)
             names = {"language": kind[0], "version": kind[1], "protocol_type": "remoting"}
             lines[label_text({**self.node, **labels, **names})] += count
-        return list(lines.items())
+        return lines
 
-    def _got_text(self, pair: tuple[str, str]) -> str:
-        topic, group = pair
+    def _got_text(self, key: str) -> str:
+        topic, _, group = key.partition("@")
         flag = flag_text(is_system_topic(topic) or _is_system_group(group))
         return label_text({**self.node, "topic": topic, "consumer_group": group, "is_system": flag})
 
@@ -172,4 +169,4 @@ def _summed(lines: Iterable[tuple[str, int]]) -> Lines:
     sums: Counter[str] = Counter()
     for text, value in lines:
         sums[text] += value
-    return list(sums.items())
+    return sums

@@ -116,7 +116,7 @@ TRAFFIC: Final[Group[Figures]] = Group(
         CounterLines(
             "messages_out",
             "Messages that groups got.",
-            lambda figures: figures.messages_out,
+            lambda figures: figures.messages_out.items(),
             labels=OUT_LABELS,
             note="messages that pulls handed out to the group, those that it got twice included. A group that got none "
             "for a day starts again at 0",
@@ -124,7 +124,7 @@ TRAFFIC: Final[Group[Figures]] = Group(
         CounterLines(
             "throughput_out",
             "Bytes that groups got.",
-            lambda figures: figures.bytes_out,
+            lambda figures: figures.bytes_out.items(),
             Unit.COUNT,
             labels=OUT_LABELS,
             note="their records, in bytes",
@@ -132,7 +132,7 @@ TRAFFIC: Final[Group[Figures]] = Group(
         CounterLines(
             "send_to_dlq_messages",
             "Messages of groups that became dead letters.",
-            lambda figures: figures.dead_letters,
+            lambda figures: figures.dead_letters.items(),
             labels=OUT_LABELS,
             note="dead letters of the group; `topic` is where the message was sent first",
         ),
@@ -191,14 +191,14 @@ CONNECTIONS: Final[Group[Figures]] = Group(
         GaugeLines(
             "producer_connections",
             "Connections of producers.",
-            lambda figures: figures.producers,
+            lambda figures: figures.producers.items(),
             labels=CLIENT_LABELS,
             note="connections of producers, by what their heartbeats say",
         ),
         GaugeLines(
             "consumer_connections",
             "Connections of consumers.",
-            lambda figures: figures.consumers,
+            lambda figures: figures.consumers.items(),
             labels=("consumer_group", "consume_mode", "is_system", *CLIENT_LABELS),
             note="connections of the group's members; `consume_mode` is `push` or `pull`",
         ),

@@ -201,7 +201,8 @@ TABLES: Final = [
     Row(
         "broker/stats/counters.py BrokerCounters.pulled BrokerCounters.dead_letters; broker/metrics/label_text.py"
         " LabelTexts.texts; broker/metrics/topic_figures.py TopicFigures._ends TopicFigures._traffic;"
-        " broker/metrics/group_figures.py GroupFigures._times GroupFigures._lines; broker/metrics/figures.py"
+        " broker/metrics/group_figures.py GroupFigures._lags GroupFigures._lines Lag.offsets Lag.times;"
+        " broker/metrics/figures.py"
         " Figures.messages_out Figures.bytes_out Figures.dead_letters Figures.producers Figures.consumers"
         " Figures.texts",
         "series of ever new topics, groups and versions of clients",
