@@ -27,11 +27,13 @@ from pocketmq.namesrv.claims import Claims
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.epoch_store import EpochStore
 from pocketmq.namesrv.holders import Holders, Life
+from pocketmq.namesrv.http_pages import HttpPages
 from pocketmq.namesrv.kv_table import ORDER_TOPIC_CONFIG, KVTable
 from pocketmq.namesrv.refused import RequestRefused
 from pocketmq.namesrv.route_table import RouteTable
 from pocketmq.remoting.codec import Body, Request, encode_response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.http_server import MetricsConfig
 from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.protocol.body import DataVersion, decode_body, encode_body
@@ -84,8 +86,12 @@ class NamesrvApp:
         auth_config: AuthConfig | None = None,
         tls_config: TlsConfig | None = None,
         limits_config: LimitsConfig | None = None,
+        metrics_config: MetricsConfig | None = None,
     ) -> None:
+        """``metrics_config``: the HTTP port, if one is served."""
         self.config = config
+        self._metrics_config = metrics_config or MetricsConfig()
+        self._pages: HttpPages | None = None
         self._server_config = server_config or ServerConfig()
         self._clock = clock or SystemClock()
         self._log = log or NullLog()
@@ -158,6 +164,11 @@ class NamesrvApp:
         loopback = {"0.0.0.0": "127.0.0.1", "localhost": "127.0.0.1", "": "127.0.0.1", "::": "::1"}
         return address_text(loopback.get(host, host), self.port)
 
+    @property
+    def metrics_address(self) -> str:
+        """``host:port`` of the HTTP port; empty where it is not served."""
+        return "" if self._pages is None else address_text(self._metrics_config.bind_address, self._pages.port)
+
     async def start(self) -> None:
         """Listen and serve; raises ``AddressInUse``, ``BindFailed`` or ``EpochsUnreadable``."""
         assert self._server is None
@@ -184,6 +195,25 @@ class NamesrvApp:
             await server.stop(0)
             raise
         self._server = server
+        if self._metrics_config.listen_port:
+            pages = HttpPages(
+                self._metrics_config,
+                server,
+                self.routes,
+                self.auth,
+                self.tls,
+                self._refused,
+                self.supervisor,
+                self._clock,
+                self._log,
+            )
+            try:
+                pages.start(self._runner, self._loop)
+            except PocketMQError:
+                self._server = None
+                await server.stop(0)
+                raise
+            self._pages = pages
         self._mailbox = LoopMailbox(self._loop)
         self.epochs.start(self._runner, self._mailbox)
         self._auth_worker = self._runner.start("NamesrvAuth", self._auth_step, first_after_ms=None)
@@ -209,6 +239,9 @@ class NamesrvApp:
         self._refused.log_left_out(all_of_them=True)
         await server.stop(STOP_GRACE_MS)
         self._server = None
+        pages, self._pages = self._pages, None
+        if pages is not None:
+            pages.stop()
         self._log.info("namesrv_stopped")
 
     # ---- the server's side -------------------------------------------------------------------------------------------

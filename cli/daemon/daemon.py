@@ -19,7 +19,7 @@ import msgspec
 from pocketmq.auth.config import AuthConfig
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
-from pocketmq.cli.daemon.access import DEFAULT_ORIGIN, access_of, check_access, warning_of_file
+from pocketmq.cli.daemon.access import DEFAULT_ORIGIN, access_of, check_access, serves_http, warning_of_file
 from pocketmq.cli.daemon.dashboard_child import DashboardChild, DashboardConfig
 from pocketmq.cli.daemon.descriptors import room_for_files
 from pocketmq.cli.daemon.disk_room import kept_line, room_for_store, space_of, store_root
@@ -245,11 +245,16 @@ async def _started(
                 auth_config=auth_config,
                 tls_config=tls_config,
                 limits_config=settings.get(LimitsConfig),
+                metrics_config=settings.get(MetricsConfig)
+                if not shape.broker and serves_http(settings, broker=False)
+                else None,
             )
             with _start_errors():
                 await namesrv.start()
             stack.push_async_callback(namesrv.stop)
             ready += f" namesrv={namesrv.address}"
+            if namesrv.metrics_address:
+                ready += f" metrics={namesrv.metrics_address}"
             broker_config = msgspec.structs.replace(
                 broker_config, namesrv_addr=";".join(dict.fromkeys([namesrv.address, *broker_config.name_servers()]))
             )

@@ -59,7 +59,7 @@ CLOCKS: Final = [
         "broker/admin/broker_admin.py BrokerAdmin.runtime_info; broker/admin/consume_stats.py"
         " ConsumeStatistics._stats_data ConsumeStatistics._time_span ConsumeStatistics.of_topic;"
         " broker/admin/group_admin.py GroupAdmin._all_producers; broker/app.py BrokerApp.__init__;"
-        " broker/metrics/figures.py Figures.__init__ Figures.step;"
+        " broker/metrics/figures.py Figures.__init__ Figures.step; namesrv/http_pages.py HttpPages.__init__;"
         " broker/metrics/observation.py Observation.__post_init__; broker/metrics/slow_requests.py"
         " SlowRequests._note_alike SlowRequests.read_slowly; broker/metrics/telemetry.py Telemetry.step;"
         " broker/flow_control/refusal_stats.py RefusalStats.note; remoting/refused_requests.py RefusedRequests.note;"

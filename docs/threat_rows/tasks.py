@@ -117,7 +117,7 @@ TASKS: Final = [
     Row(
         "remoting/http_server.py HttpServer.start; broker/metrics/telemetry.py Telemetry.start;"
         " broker/metrics/observation.py Observation.watch; broker/metrics/thread_dump.py ThreadDumper.start;"
-        " broker/metrics/figures.py Figures.start",
+        " broker/metrics/figures.py Figures.start; namesrv/http_pages.py HttpPages._tick",
         "silent HTTP clients that keep the doctor out",
         "the oldest silent one goes; the thread ends at once when asked",
         "tests/remoting/test_http_server.py::test_silent_peers_keep_no_client_out"
