@@ -1,6 +1,7 @@
 """Who is connected: the JSON of /connz, of a real broker."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 from pocketmq.broker.app import BrokerApp
@@ -14,6 +15,7 @@ from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, Produ
 from pocketmq.store.config import StoreConfig
 from tests.broker.conftest import Harness, eventually
 from tests.broker.raw_client import RawClient
+from tests.broker.stories.test_access_control import Protected
 
 
 def page(app: BrokerApp, **parameters: str) -> Answer:
@@ -79,6 +81,14 @@ async def test_the_answer_is_bounded_and_in_the_wanted_order(harness: Harness) -
     assert connz(app, offset="5")["connections"] == []
     for wrong in ({"sort": "name"}, {"limit": "0"}, {"limit": str(LIMIT_MAX + 1)}, {"offset": "-1"}, {"limit": "x"}):
         assert page(app, **wrong).status == 400
+
+
+async def test_it_names_the_user(harness: Harness, tmp_path: Path) -> None:
+    """Of the proof, before the first request as well; a stranger has none."""
+    protected = await Protected(harness, tmp_path / "store").start()
+    await protected.client("alice", "alice-secret")
+    await protected.client()
+    assert [each["user"] for each in connz(protected.app)["connections"]] == ["alice", ""]
 
 
 async def test_a_broker_that_starts_has_no_connections_yet(harness: Harness) -> None:

@@ -113,7 +113,7 @@ def test_show_takes_a_section_a_name_or_a_part(run_command: Any) -> None:
     def shown(*names: str) -> list[str]:
         return [row["name"] for row in json.loads(run_command("config", "show", "--json", *names).stdout)]
 
-    assert shown("metrics") == ["metrics.bind_address", "metrics.listen_port"]
+    assert shown("metrics") == ["metrics.bind_address", "metrics.listen_port", "metrics.series_max"]
     assert shown("flush_disk", "log.level") == ["store.flush_disk_type", "log.level"]
     unknown = run_command("config", "show", "flush_disc_typ")
     assert unknown.returncode == 1
