@@ -9,6 +9,7 @@
                              the server's side: reads, hands over, writes answers
     short_frames, short_answers
                              where each number of a small native append and its answer stands; answers read in place
+    http_server, tcp_info    pages for people and monitors; what the kernel counts of a connection
     channel, channel_pool, pending, loop
                              the client's side: connects, identifies the server, waits for answers
 

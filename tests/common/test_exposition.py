@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from pocketmq.common.exposition import Family, page
+from pocketmq.common.exposition import CHUNK_LINES, Family, chunks, page
 
 VALUES = st.floats() | st.integers(-10, 10**18) | st.sampled_from([0.0, 1e6, 123456.0, 1234567.0, 1e21, 0.1])
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
@@ -60,3 +60,16 @@ def test_histograms(label: str, counts: list[int], sum_value: float) -> None:
         metric = HistogramMetricFamily("pocketmq_x_seconds", "help", labels=(name,))
         metric.add_metric((label,), buckets, sum_value)
         assert page([own]) == theirs(metric)
+
+
+def test_a_large_page_is_made_in_parts() -> None:
+    """Each is short, and together they are the page; samples that are text already are lines as the others are."""
+    family, same = Family("x", "help", "counter", ("l",)), Family("x", "help", "counter", ("l",))
+    for number in range(2 * CHUNK_LINES):
+        family.add_text(f'l="{number}"', number)
+        same.add_value((str(number),), number)
+    parts = list(chunks([family]))
+    assert len(parts) == 3
+    assert b"".join(parts).decode().count("\n") == 2 * CHUNK_LINES + 2
+    lines, others = (page([each]).decode().splitlines() for each in (family, same))
+    assert [line.split(" ")[0] for line in lines] == [line.split(" ")[0] for line in others]

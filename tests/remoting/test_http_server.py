@@ -45,6 +45,7 @@ PAGES = [
     Route("/broken", broken),
     Route("/sick", lambda request: Answer(503, "application/json", b"{}"), is_public=True),
     Route("/tree/", echo),
+    Route("/parts", lambda request: Answer(200, "text/plain", [b"a" * 1_000_000, b"", b"b" * 2_000_000])),
 ]
 
 
@@ -82,10 +83,12 @@ def test_pages_are_served_and_faults_are_answers(world: World) -> None:
     assert world.ask("/a?x=1") == (200, b"hello")
     assert world.ask("/a", "HEAD") == (200, b"")
     assert world.ask("/a", "POST")[0] == 405
-    assert world.ask("/none") == (404, b"there are: /a /broken /large /sick /tree/\n")
+    assert world.ask("/none") == (404, b"there are: /a /broken /large /parts /sick /tree/\n")
     assert world.ask("/broken") == (500, b"ValueError('no metrics today')\n")
     assert world.ask("/sick") == (503, b"{}")
     assert world.ask("/large")[1] == bytes(5_000_000)
+    assert world.ask("/parts") == (200, b"a" * 1_000_000 + b"b" * 2_000_000)
+    assert world.ask("/parts", "HEAD") == (200, b"")
     assert len(world.log.of("http_page_failed")) == 1
 
 
@@ -276,6 +279,7 @@ def test_pages_are_served_over_tls(encrypted: World) -> None:
         pass
     assert ask_encrypted(encrypted, "/a") == (200, b"hello")
     assert ask_encrypted(encrypted, "/large") == (200, bytes(5_000_000))
+    assert ask_encrypted(encrypted, "/parts")[1] == b"a" * 1_000_000 + b"b" * 2_000_000
     assert ask_encrypted(encrypted, "/none")[0] == 404
     for each in (silent, plain):
         each.close()
