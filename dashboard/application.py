@@ -97,7 +97,7 @@ async def _live(request: Request) -> Response:
         raise HTTPException(404)
     if desk.viewers >= VIEWERS_MAX:
         return PlainTextResponse("too many viewers\n", 503, {"Retry-After": "10"})
-    return EventStream(_changes(desk, entry, name))
+    return EventStream(_changes(desk, entry, name), desk.closing)
 
 
 async def _changes(desk: Desk, entry: Entry, name: str) -> AsyncGenerator[bytes, None]:

@@ -6,7 +6,7 @@ Lives here: ``EventStream``, ``event``.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -22,11 +22,14 @@ def event(name: str, data: str, number: int = 0) -> bytes:
 
 
 class EventStream(Response):
-    """An ASGI response of events. The generator is closed when the viewer has gone, or does not read."""
+    """An ASGI response of events. The generator is closed when the viewer has gone, or does not read, and when the
+    server closes: a stream never ends by itself.
+    """
 
-    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], closing: asyncio.Event) -> None:
         super().__init__()
         self._events = events
+        self._closing = closing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the generator ends or the viewer goes."""
@@ -34,12 +37,16 @@ class EventStream(Response):
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         sending = asyncio.create_task(self._send(send), name="dashboard-events")
         leaving = asyncio.create_task(_gone(receive), name="dashboard-viewer")
+        closing = asyncio.create_task(self._closing.wait(), name="dashboard-closing")
+        tasks: list[asyncio.Task[Any]] = [sending, leaving, closing]
         try:
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, leaving):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+        if closing.done() and not leaving.done():
+            await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, send: Send) -> None:
         async with aclosing(self._events) as events:

@@ -93,6 +93,8 @@ class Desk:
         self.fragments: dict[str, Fragment] = {}
         self.viewers = 0
         self.promoting = asyncio.Lock()
+        self.closing = asyncio.Event()
+        """Set when the server is about to stop: it would wait for streams."""
         self._notes: dict[str, str] = {}
         self._made: dict[object, str] = {}
         self._templates = jinja2.Environment(

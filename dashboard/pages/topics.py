@@ -116,7 +116,7 @@ async def _tail(request: Request) -> Response:
         finally:
             desk.tails.leave(key, viewer)
 
-    return EventStream(events())
+    return EventStream(events(), desk.closing)
 
 
 async def _publish(request: Request) -> Response:

@@ -49,7 +49,7 @@ LAGGING: Final = 10
 AT_ONCE: Final = 8
 """Questions under way at the same time."""
 BROKERS_MAX: Final = 256
-DUTY: Final = 20
+DUTY: Final = 50
 """The bulk answer is asked for so seldom that it takes at most one of so many seconds."""
 
 _T = TypeVar("_T")

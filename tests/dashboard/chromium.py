@@ -89,14 +89,14 @@ class Chromium:
         path.write_bytes(base64.b64decode(self._ask("Page.captureScreenshot", format="png")["data"]))
 
     def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
-        self._number += 1
-        command: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        self._number = number = self._number + 1
+        command: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if self._session:
             command["sessionId"] = self._session
         os.write(self._to, json.dumps(command).encode() + b"\0")
         while True:
             message = self._next()
-            if message.get("id") == self._number:
+            if message.get("id") == number:
                 if "error" in message:
                     raise Failed(f"{method}: {message['error']}")
                 result: dict[str, Any] = message.get("result", {})
@@ -110,10 +110,9 @@ class Chromium:
         elif event.get("method") == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.errors.append(parameters["entry"]["text"])
         elif event.get("method") == "Page.javascriptDialogOpening":
-            self._session, session = self._session, self._session
             self._number += 1
             answer = {"id": self._number, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
-            os.write(self._to, json.dumps({**answer, "sessionId": session}).encode() + b"\0")
+            os.write(self._to, json.dumps({**answer, "sessionId": self._session}).encode() + b"\0")
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -152,6 +151,7 @@ def chromium() -> Iterator[Chromium]:
             stderr=subprocess.DEVNULL,
             preexec_fn=take_pipes,
             close_fds=False,
+            env={**os.environ, "TMPDIR": profile},
             start_new_session=True,
         )
         os.close(to_browser[0])

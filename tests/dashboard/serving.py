@@ -41,12 +41,17 @@ class Served:
 def serving(options: DashboardOptions) -> Iterator[Served]:
     """Serve on a free port of 127.0.0.1 until the block ends."""
     app = create_app(options)
-    listener = socket.socket()
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(64)
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=1, access_log=False)
-    )
+    config = uvicorn.Config(app, log_config=None, lifespan="on", ws="none", timeout_graceful_shutdown=5)
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.state.desk.closing.set()
+            await super().shutdown(sockets)
+
+    server = Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), name="dashboard")
     thread.start()
 
