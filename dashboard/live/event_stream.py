@@ -41,11 +41,12 @@ class EventStream(Response):
         tasks: list[asyncio.Task[Any]] = [sending, leaving, closing]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ends = closing.done() and not leaving.done()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if closing.done() and not leaving.done():
+        if ends:
             await send({"type": "http.response.body", "body": b""})
 
     async def _send(self, send: Send) -> None:

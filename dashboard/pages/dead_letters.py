@@ -21,6 +21,7 @@ from pocketmq.common.topics import DLQ_PREFIX, check_group_name, dlq_topic
 from pocketmq.dashboard.pages.desk import Desk, Entry, Fragment, desk_of
 from pocketmq.dashboard.pages.table import Wanted, part_of
 from pocketmq.dashboard.show.bodies import UNPACKED_BYTES_MAX
+from pocketmq.dashboard.show.words import counted
 from pocketmq.dashboard.watch.reading import ClusterReader, newest
 
 ROWS: Final = 64
@@ -92,7 +93,7 @@ async def _resend(request: Request) -> Response:
         except PocketMQError as error:
             failed.append(f"{offset_id}: {error}")
     target = "the group alone" if to == TO_RETRY else "the topics they came from"
-    what = f"sent {sent} dead letters of {group} again, to {target}"
+    what = f"sent {counted(sent, 'dead letter')} of {group} again, to {target}"
     what += f"; {earlier} were left out: they had been sent there before" if earlier else ""
     what += f"; {len(failed)} failed, the first: {failed[0]}" if failed else ""
     return desk.done(entry, what, f"/dead-letters/{quote(group, safe='')}")

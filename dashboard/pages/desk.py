@@ -107,6 +107,7 @@ class Desk:
         )
         self._templates.filters.update(
             count=words.count,
+            counted=words.counted,
             rate=words.rate,
             size=words.size,
             span=words.span,

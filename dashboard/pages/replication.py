@@ -59,8 +59,8 @@ async def _replicas(entry: Entry, name: str) -> Replicas:
         try:
             answer = await entry.reader.ask(address, RequestCode.GET_BROKER_HA_STATUS, None, "not told")
             found.rocketmq[address] = decode_body(answer.body, HaRuntimeBody)
-        except PocketMQError as error:  # RocketMQ 4 has no request for it
-            found.group.silent[address] = str(error)
+        except PocketMQError:  # RocketMQ 4 has no request for it: ``silent`` says what it is
+            continue
     return found
 
 

@@ -16,6 +16,7 @@ from pocketmq.common.errors import MessageIllegal, PocketMQError
 from pocketmq.common.redelivery import DEFAULT_DELAY_LEVELS
 from pocketmq.common.topics import SCHEDULE_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC
 from pocketmq.dashboard.pages.desk import desk_of
+from pocketmq.dashboard.show.words import counted
 from pocketmq.dashboard.watch.state import BrokerState
 from pocketmq.remoting.protocol.transaction import OpenTransaction
 
@@ -93,7 +94,9 @@ async def _decide(request: Request) -> Response:
     chosen = [(name, each) for name, each in known if id_of(name, each) in wanted]
     ended = await end_transactions(admin, chosen, commit=decision == "commit")
     refused = [why for _, _, why in ended if why]
-    what = f"{'committed' if decision == 'commit' else 'rolled back'} {len(ended) - len(refused)} transactions"
+    what = (
+        f"{'committed' if decision == 'commit' else 'rolled back'} {counted(len(ended) - len(refused), 'transaction')}"
+    )
     gone = len(wanted) - len(chosen)
     what += f"; {gone} had been decided meanwhile" if gone > 0 else ""
     what += f"; {len(refused)} were refused, the first: {refused[0]}" if refused else ""

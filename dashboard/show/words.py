@@ -61,6 +61,11 @@ def moment(ms: int) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d}Z"
 
 
+def counted(count_of: int, what: str) -> str:
+    """Return ``1 message`` or ``2 messages``."""
+    return f"{count(count_of)} {what}" if count_of == 1 else f"{count(count_of)} {what}s"
+
+
 def number(text: str) -> float:
     """Return the number a broker wrote, 0.0 for anything else."""
     try:

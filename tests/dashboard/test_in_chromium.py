@@ -217,7 +217,7 @@ def test_dead_letters_are_sent_again_by_hand(tab: Chromium, served: Served, pict
     tab.picture(pictures / "dashboard-dead-letters.png")
     tab.run("document.querySelector('tbody input[type=checkbox]').click()")
     tab.run("setTimeout(() => document.querySelector('form[action$=resend] button').click(), 0)")
-    tab.until(text_has("sent 1 dead letters of booking again"))
+    tab.until(text_has("sent 1 dead letter of booking again"))
 
 
 def test_an_incident_is_played_on_brokers_of_its_own(tab: Chromium, served: Served, pictures: Path) -> None:

@@ -127,10 +127,10 @@ def test_open_transactions_are_decided(broker: PocketBroker, browser: httpx.Clie
     token = token_of(page)
     first = {"token": token, "decision": "commit", **dict(chosen[:1])}
     assert browser.post("/waiting/decide", data=first).status_code == 303
-    assert "committed 1 transactions" in text_of(browser.get("/waiting"))
+    assert "committed 1 transaction" in text_of(browser.get("/waiting"))
     both = {"token": token, "decision": "rollback", **dict(chosen)}
     assert browser.post("/waiting/decide", data=both).status_code == 303
-    assert "rolled back 1 transactions; 1 had been decided meanwhile" in text_of(browser.get("/waiting"))
+    assert "rolled back 1 transaction; 1 had been decided meanwhile" in text_of(browser.get("/waiting"))
 
     async def left() -> int:
         async with Admin(broker.namesrv) as admin:
