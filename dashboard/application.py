@@ -74,7 +74,7 @@ def create_app(options: DashboardOptions) -> Starlette:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Guard, hosts=None if options.any_host else options.hosts)],
+        middleware=[Middleware(Guard, hosts=options.hosts)],
         exception_handlers={PocketMQError: _refused, HTTPException: _http_error},
     )
     app.state.desk = desk

@@ -50,7 +50,7 @@ class DashboardOptions:
 
     ``credentials``: act as this user for every visitor; None: without a user, or as the visitor who has logged in.
     ``login``: every visitor has to log in; without it the dashboard asks for a log-in where the cluster does.
-    ``hosts``: names in a request's Host header beside the addresses of loopback; empty with ``any_host``: any.
+    ``hosts``: names that a request's Host header may have, beside ``localhost`` and addresses.
     ``scenario_command``: the start of the command line that plays an incident; empty: none can be played.
     """
 
@@ -60,7 +60,6 @@ class DashboardOptions:
     allow_writes: bool = False
     login: bool = False
     hosts: tuple[str, ...] = ()
-    any_host: bool = False
     https: bool = False
     hide_bodies: bool = False
     interval_s: float = INTERVAL_S

@@ -76,7 +76,7 @@ def dashboard(
         tls=connection["tls"],
         allow_writes=allow_writes,
         login=login,
-        hosts=(*(allow_hosts or ()), *(() if host in ("0.0.0.0", "::") else (_name(host),))),
+        hosts=(*(allow_hosts or ()), host),
         https=bool(https_cert),
         hide_bodies=hide_bodies,
         doctor=findings_of,
@@ -112,10 +112,6 @@ async def _demands_user(namesrv: str) -> bool:
                 return True
             raise
     return False
-
-
-def _name(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def _import() -> None:

@@ -189,7 +189,7 @@ class Desk:
     def fragment(self, entry: Entry, name: str) -> str:
         """Return the moving part of a page; viewers of the same part share one."""
         query = dict(entry.request.query_params)
-        key = (id(entry.watch), name, entry.state.revision, tuple(sorted(query.items())))
+        key = (entry.watch.number, name, entry.state.revision, tuple(sorted(query.items())))
         made = self._made.get(key)
         if made is None:
             made = self.fragments[name](self, entry, query)

@@ -1,15 +1,15 @@
 """The outermost layer: which names the dashboard answers to, how large a request may be, and its security headers.
 
 A page of another site can make a visitor's browser send requests to this port, and can let a name of its own lead to
-127.0.0.1 (DNS rebinding): so a request whose Host is neither an address of loopback nor one of the allowed names is
-refused before anything else.
+127.0.0.1 (DNS rebinding): so a request whose Host is neither an address, which no site can take, nor one of the allowed
+names is refused before anything else, as is what another site's page loads or asks for.
 
 Lives here: ``Guard``, ``host_of``.
 """
 
 import ipaddress
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_BYTES_MAX: Final = 5 << 20
 """A form's: a message of 4 MiB, and the rest."""
-LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+LOOPBACK_NAMES: Final = frozenset({"localhost"})
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -46,11 +46,11 @@ def host_of(header: str) -> str:
 
 
 class Guard:
-    """ASGI middleware. ``hosts``: allowed beside those of loopback; None: every name."""
+    """ASGI middleware. ``hosts``: names that are allowed beside ``localhost`` and addresses."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str] | None) -> None:
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
         self._app = app
-        self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts) | LOOPBACK_NAMES
+        self._hosts = frozenset(host.lower() for host in hosts) | LOOPBACK_NAMES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request and pass it on."""
@@ -59,9 +59,12 @@ class Guard:
             return
         headers = Headers(scope=scope)
         host = host_of(headers.get("host", ""))
-        if not host or (self._hosts is not None and host not in self._hosts and not _is_loopback(host)):
+        if not host or (host not in self._hosts and not _is_address(host)):
             text = "this dashboard does not answer to that name; --allow-host NAME allows it\n"
             await PlainTextResponse(text, 421, dict(HEADERS))(scope, receive, send)
+            return
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            await PlainTextResponse("not for pages of other sites\n", 403, dict(HEADERS))(scope, receive, send)
             return
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > BODY_BYTES_MAX:
@@ -91,13 +94,9 @@ class Guard:
             await PlainTextResponse("the request is too large\n", 413, dict(HEADERS))(scope, receive, send)
 
 
-def _is_loopback(host: str) -> bool:
+def _is_address(host: str) -> bool:
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
-
-
-def is_loopback_bind(host: Any) -> bool:
-    """Return whether an address to listen on can be reached from this machine only."""
-    return host == "localhost" or _is_loopback(str(host))
+    return True

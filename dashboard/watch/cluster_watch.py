@@ -11,6 +11,7 @@ Lives here: ``ClusterWatch``.
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -52,6 +53,7 @@ BROKERS_MAX: Final = 256
 DUTY: Final = 50
 """The bulk answer is asked for so seldom that it takes at most one of so many seconds."""
 
+_NUMBERS: Final = itertools.count(1)
 _T = TypeVar("_T")
 
 
@@ -64,6 +66,8 @@ class ClusterWatch:
         self.admin = Admin(instance=ClientInstance(options.namesrv, credentials=credentials, tls=options.tls))
         self.reader = ClusterReader(self.admin)
         self.state = ClusterState(has_doctor=options.doctor is not None)
+        self.number = next(_NUMBERS)
+        """No other watch of this process has or had it."""
         self.looks = 0
         """Looks at the cluster since the start."""
         self._task: asyncio.Task[None] | None = None

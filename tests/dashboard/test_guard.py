@@ -9,17 +9,28 @@ from pocketmq.testing import PocketBroker
 from tests.dashboard.serving import Served, serving
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:1", "[::1]:80", "127.8.8.8", "LOCALHOST"])
-def test_names_of_loopback_are_answered(served: Served, host: str) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:1", "[::1]:80", "10.1.2.3:8088", "LOCALHOST"])
+def test_localhost_and_addresses_are_answered(served: Served, host: str) -> None:
     assert served.client().get("/alive", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil:80", "[::1", "", "1.2.3.4"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil:80", "[::1", "", "1.2.3.4.5x"]
+)
 def test_other_names_are_refused(served: Served, host: str) -> None:
     """A name that leads to 127.0.0.1 (DNS rebinding) is still another name."""
     answer = served.client().get("/", headers={"Host": host})
     assert answer.status_code in (400, 421)
     assert "set-cookie" not in answer.headers
+
+
+def test_what_another_site_loads_is_refused(served: Served) -> None:
+    """A picture, a script or a stream of its page; a link that a visitor follows is something else."""
+    elsewhere = {"Sec-Fetch-Site": "cross-site"}
+    browser = served.client()
+    assert browser.get("/topics/orders/tail", headers={**elsewhere, "Sec-Fetch-Mode": "cors"}).status_code == 403
+    assert browser.get("/static/icon.svg", headers={**elsewhere, "Sec-Fetch-Mode": "no-cors"}).status_code == 403
+    assert browser.get("/topics", headers={**elsewhere, "Sec-Fetch-Mode": "navigate"}).status_code == 200
 
 
 def test_a_name_can_be_allowed(broker: PocketBroker) -> None:
