@@ -83,6 +83,16 @@ class StorePaths:
         """Locked while the store is open."""
         return f"{self.root}/lock"
 
+    @property
+    def backup_note(self) -> str:
+        """What a backup says about itself; only in copies made by ``pocketmq log backup``."""
+        return f"{self.root}/backup.json"
+
+    @property
+    def backup_unfinished(self) -> str:
+        """Exists in a copy that is not complete."""
+        return f"{self.root}/backup.unfinished"
+
 
 @dataclass(slots=True, frozen=True)
 class Checkpoint:

@@ -50,6 +50,12 @@ class NotPrivate(StoreError):
     default_cause = Cause.NO_PERMISSION
 
 
+class BackupUnfinished(StoreError):
+    """A directory is a backup that ended early, and not a whole store; nothing was changed."""
+
+    default_cause = Cause.CORRUPT
+
+
 class OutsideStore(StoreError):
     """A directory to be removed lies outside its owner's directory; nothing was removed."""
 

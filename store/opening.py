@@ -15,6 +15,7 @@ from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX
 from pocketmq.store.components import StoreComponents
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.queue_paths import queues_directory
+from pocketmq.store.errors import BackupUnfinished
 from pocketmq.store.recovery.recovery import Recovery, RecoveryReport
 from pocketmq.store.recovery.surviving_buffers import SurvivingBuffers
 
@@ -47,6 +48,12 @@ def open_components(
         components.pool.check()
     paths = environment.paths
     environment.file_system.make_dirs(paths.root)
+    if environment.file_system.exists(paths.backup_unfinished):
+        raise BackupUnfinished(
+            "store not opened",
+            why=f"{paths.root} is a backup that was not finished, and messages are missing in it",
+            hint="run `pocketmq log backup` again, or take another backup",
+        )
     components.lock = environment.file_system.lock_file(paths.lock, f"lock\npid {os.getpid()}\n")
     try:
         report = _recover(components, progress, plan())

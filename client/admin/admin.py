@@ -172,6 +172,12 @@ class Admin(Lifecycle):
         body = await self._ask(address, RequestCode.GET_BROKER_RUNTIME_INFO, None, "runtime information refused")
         return decode_body(body, KVTable).table
 
+    async def broker_settings(self, address: str) -> dict[str, str]:
+        """Return a broker's settings by RocketMQ's names, as it sends them (GET_BROKER_CONFIG)."""
+        body = await self._ask(address, RequestCode.GET_BROKER_CONFIG, None, "settings refused")
+        pairs = (line.partition("=") for line in bytes(body).decode("utf-8", "replace").splitlines())
+        return {name.strip(): value.strip() for name, equals, value in pairs if equals and not name.startswith("#")}
+
     async def masters(self, *, cluster: str = "", broker: str = "") -> dict[str, str]:
         """Return broker name → master address of all brokers, of one cluster, or of one broker. Raises ``NotFound``."""
         info = await self.cluster_info()

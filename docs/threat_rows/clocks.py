@@ -114,7 +114,8 @@ CLOCKS: Final = [
         " broker/send/reply_processor.py ReplyProcessor._header; client/transaction/transaction_checks.py"
         " TransactionChecks.sending; client/pull/pull_consumer.py PullConsumer._start_offsets;"
         " client/telemetry/spans.py Spans.begin;"
-        " store/offline/repair.py Repair._copy; common/logs.py Logs._enqueue Logs._write_some;"
+        " store/offline/repair.py Repair._copy; store/offline/backup.py Backup.run;"
+        " common/logs.py Logs._enqueue Logs._write_some;"
         " auth/server_auth.py ServerAuth.__init__",
         "write a wrong time into messages, traces, names of files or the log",
         "they are data: born times, times that a user asks for, lines of a log",

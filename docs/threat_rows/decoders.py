@@ -307,6 +307,13 @@ DECODERS: Final = [
         " tests/store/index/test_index.py::test_a_query_is_limited_in_time",
     ),
     Row(
+        "store/offline/backup_note.py; store/offline/backup_parts.py",
+        "a directory of somebody else is backed up, or is named as a backup to add to",
+        "a note that does not fit refuses; small files are copied unread, below 64 MiB each",
+        "tests/store/offline/test_backup.py::test_a_note_that_cannot_be_read_is_refused"
+        " tests/store/offline/test_backup.py::test_random_bytes_in_every_file_end_in_a_copy_or_in_an_error_of_ours",
+    ),
+    Row(
         "store/offline/index_files.py; store/offline/log_walk.py; store/offline/queue_check.py;"
         " store/offline/record_check.py; store/offline/repair.py; store/offline/segment_bytes.py;"
         " store/offline/small_files.py",

@@ -73,6 +73,13 @@ PATHS: Final = [
         " tests/store/offline/test_log_walk.py::test_the_read_only_file_system_refuses_every_change",
     ),
     Row(
+        "store/offline/backup.py; store/offline/backup_log.py; store/offline/backup_parts.py",
+        "a store of somebody else is backed up: names that lead elsewhere, links to files of its reader",
+        "names of topics are checked, others have a fixed form; writes only below the target, small files as 0600",
+        "tests/store/offline/test_backup.py::test_random_bytes_in_every_file_end_in_a_copy_or_in_an_error_of_ours"
+        " tests/store/offline/test_backup.py::test_small_files_come_along_and_passwords_stay_private",
+    ),
+    Row(
         "auth/auth_file.py",
         "read the passwords in it",
         "the path is the operator's; mode 0600 from its first byte, and a file that others can read is refused",

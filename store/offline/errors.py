@@ -29,3 +29,15 @@ class RepairRefused(StoreError):
     """A repair cannot begin, or its directory for copies is not empty; nothing was changed."""
 
     default_cause = Cause.BAD_REQUEST
+
+
+class BackupRefused(StoreError):
+    """A backup cannot begin: the target is in use, or the source cannot be copied; nothing was changed."""
+
+    default_cause = Cause.BAD_REQUEST
+
+
+class BackupFailed(StoreError):
+    """A backup ended early. A directory that held an earlier backup still holds that one."""
+
+    retriable = True

@@ -98,6 +98,7 @@ EFFECTS: Final = {
     "log verify": READS,
     "log dump": READS,
     "log export": LOCAL,
+    "log backup": LOCAL,
     "log repair": LOCAL,  # shows its plan; --write carries it out, and keeps copies
     "doctor disk": LOCAL,
 }

@@ -220,3 +220,36 @@ def test_dump_shows_what_was_compressed(tmp_path: Path) -> None:
     shown = run("dump", tmp_path / "s").stdout
     assert "readable readable" in shown
     assert "no zlib at all  (compressed, " in shown
+
+
+def test_backup_copies_a_store_and_adds_to_the_copy(store: RocketStore, tmp_path: Path) -> None:
+    """RocketMQ's stopped store is copied, verified and opened; a second run copies nothing; links are named."""
+    target = tmp_path / "copy"
+    result = run("backup", store.root, target, "--verify")
+    assert result.exit_code == 0, result.output
+    assert "offsets 0 to " in result.stdout
+    assert result.stdout.rstrip().endswith("ok")
+    assert (target / "backup.json").exists()
+    assert not (target / "backup.unfinished").exists()
+    found = json.loads(run("backup", store.root / "commitlog", target, "--json").stdout)
+    assert found["backup"]["is_incremental"]
+    assert found["backup"]["copied_bytes"] == 0
+    assert found["verify"] is None
+    linked = run("backup", store.root, tmp_path / "linked", "--share", "link")
+    assert "shared (link)" in linked.stdout
+    first = sorted((store.root / "commitlog").iterdir())[0]
+    assert (tmp_path / "linked" / "commitlog" / first.name).samefile(first)
+    assert not (target / "commitlog" / first.name).samefile(first)
+
+
+def test_a_backup_refuses_what_it_cannot_do(store: RocketStore, tmp_path: Path) -> None:
+    """A wrong --share, a directory with other files, and a directory without a store each have their message."""
+    with pytest.raises(ConfigError, match="one of none, reflink, link"):
+        run("backup", store.root, tmp_path / "copy", "--share", "magic")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").touch()
+    with pytest.raises(PocketMQError, match="holds no backup"):
+        run("backup", store.root, tmp_path / "full")
+    with pytest.raises(NotAStore):
+        run("backup", tmp_path / "nowhere", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
