@@ -9,7 +9,7 @@ Lives here: ``BrokerApp``.
 import asyncio
 import posixpath
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.server_auth import FILE_NAME, ServerAuth
 from pocketmq.broker.assembly.advertised import advertised_addresses, resolve, warn_of_loopback
 from pocketmq.broker.assembly.build import Running, build
+from pocketmq.broker.assembly.changed_settings import ChangedSettings
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
 from pocketmq.broker.assembly.start_checks import (
@@ -42,6 +43,7 @@ from pocketmq.broker.metrics.security_metrics import security_telemetry
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.registration import Registration
 from pocketmq.broker.request.request_table import RequestTable
+from pocketmq.broker.settings.live_settings import Change
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stats_items import StatsItems
 from pocketmq.broker.topic.topic_table import TopicTable
@@ -50,6 +52,7 @@ from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import Cause, ConfigError
 from pocketmq.common.events import EventLog, NullLog
+from pocketmq.common.logs import Logs
 from pocketmq.common.record import host_text
 from pocketmq.common.runner import AllSteps, LoopMailbox, Runner, Supervisor, ThreadNotStarted, ThreadRunner
 from pocketmq.remoting.errors import AddressInUse, BindFailed
@@ -115,6 +118,7 @@ class BrokerApp:
         auth: ServerAuth | None = None,
         tls_config: TlsConfig | None = None,
         limits_config: LimitsConfig | None = None,
+        logs: Logs | None = None,
     ) -> None:
         """``store``: one to use instead of that of ``store_config``; it is opened and closed all the same. ``loggers``
         returns the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
@@ -125,7 +129,8 @@ class BrokerApp:
         again after a change of its role: it then serves no requests. ``auth_config``: who may ask for what; without it
         everybody may ask for everything. ``auth``: that of a name server in this process, to share users with it.
         ``tls_config``: without it every connection is plain. ``limits_config``: what clients, addresses and users may
-        ask for; without it there are no limits but those of users who have their own.
+        ask for; without it there are no limits but those of users who have their own. ``logs``: those whose levels
+        can change while the broker runs; without them ``log.level`` cannot.
         """
         self.config = config
         self.store_config = store_config
@@ -136,6 +141,7 @@ class BrokerApp:
         one_log = log or NullLog()
         self._logger: Callable[[str], EventLog] = loggers or (lambda name: one_log)
         self._log = self._logger("broker")
+        self._changed_settings = ChangedSettings(store_config, self._file_system, self._clock, self._log, logs)
         self.supervisor = Supervisor(self._log, self._clock)
         self._runner = runner or ThreadRunner(self.supervisor.crashed)
         self._memory_bytes = memory_bytes or machine_memory_bytes()
@@ -363,11 +369,13 @@ class BrokerApp:
             observation.bind(required=self._metrics_required)
             await run_off_loop(self._runner, mailbox, "BrokerAuth", self.auth.load)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
+            await run_off_loop(self._runner, mailbox, "BrokerSettings", self._load_settings)
             if needs_recovery(state, self._role.store_config) and state.fenced_by is None:
                 await fence_if_replaced(
                     self._role.config, state, off_loop, self._clock, self._logger("ha"), self._security
                 )
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
+            self._changed_settings.live.share("store", running.store.config)
             self.auth.table.on_change = partial(mailbox.post, running.pulls.recheck)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
@@ -530,6 +538,15 @@ class BrokerApp:
         )
         return ClusterSecret("nobody", secrets.token_urlsafe(32))
 
+    def _load_settings(self) -> None:
+        """Take the settings that were changed while this broker ran before. Blocks; worker thread."""
+        role, given = self._role, self._given_store
+        stores = (self.store_config, role.store_config, *(() if given is None else (given.config,)))
+        self._changed_settings.load((self.config, role.config), stores)
+
+    def _settings_changed(self, changes: Sequence[Change]) -> None:
+        self._changed_settings.take_effect(self._run, self._role, changes)
+
     def _environment(self, observation: Observation, state: HaState, mailbox: LoopMailbox) -> BrokerEnvironment:
         def change_role(role: str, broker_id: int, accept_loss: bool) -> None:
             mailbox.post(self._roles.begin, role, broker_id, accept_loss)
@@ -545,6 +562,8 @@ class BrokerApp:
             ha_state=state,
             change_role=change_role,
             role_changed=self._role_changed,
+            live=self._changed_settings.live,
+            settings_changed=self._settings_changed,
             reopen=lambda: mailbox.post(self._roles.begin_reopen),
             given_store=self._given_store,
             file_system=self._file_system,

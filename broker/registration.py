@@ -24,7 +24,7 @@ from pocketmq.common.events import EventLog
 from pocketmq.common.hashes import crc32
 from pocketmq.common.record import CRC_MASK
 from pocketmq.common.runner import LoopMailbox, Supervisor
-from pocketmq.common.topics import TopicConfig
+from pocketmq.common.topics import Perm, TopicConfig
 from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Request, encode_response
@@ -449,7 +449,8 @@ class Registration:
         epoch, owner = self.replication.claim()
         answer = RegisterBrokerResponseHeader()
         for topics, version in chunks:
-            body = msgspec.json.encode(_RegisterBody(_Wrapper(dict(topics), version)))
+            shown = _permitted(topics, config.broker_permission)
+            body = msgspec.json.encode(_RegisterBody(_Wrapper(shown, version)))
             header = RegisterBrokerRequestHeader(
                 broker_name=config.broker_name,
                 broker_addr=self.address,
@@ -500,6 +501,14 @@ class Registration:
             )
         except PocketMQError as error:
             self.log.warning("unregister_failed", namesrv=server.address, error=str(error))
+
+
+def _permitted(topics: Mapping[str, TopicConfig], permission: int) -> dict[str, TopicConfig]:
+    """Return topics as clients may use them on a broker with this permission (RocketMQ
+    BrokerController.registerBrokerAll)."""
+    if permission & Perm.READ and permission & Perm.WRITE:
+        return dict(topics)
+    return {name: msgspec.structs.replace(topic, perm=topic.perm & permission) for name, topic in topics.items()}
 
 
 def _chunks(

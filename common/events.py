@@ -1,7 +1,7 @@
 """Structured events: what a layer needs from a log.
 
-Lives here: the ``EventLog`` protocol, ``NullLog``, which drops everything, and ``BoundLog``, which carries values and
-hands each event to a queue (``Logs`` makes it); the text of an exception.
+Lives here: the ``EventLog`` protocol, ``NullLog``, which drops everything, ``BoundLog``, which carries values and hands
+each event to a queue (``Logs`` makes it), its ``Threshold``; the text of an exception.
 """
 
 import sys
@@ -48,6 +48,15 @@ Enqueue = Callable[[str, dict[str, Any]], None]
 """Takes a level and an event with its values; never waits, never raises."""
 
 
+class Threshold:
+    """The lowest level that a logger writes, which may change: all loggers of a name share one."""
+
+    __slots__ = ("level",)
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+
+
 class BoundLog:
     """An ``EventLog`` whose events have the values it is bound to; below ``threshold`` they cost one comparison.
 
@@ -56,7 +65,7 @@ class BoundLog:
 
     __slots__ = ("_enqueue", "_threshold", "_values")
 
-    def __init__(self, enqueue: Enqueue, threshold: int, values: Mapping[str, Any]) -> None:
+    def __init__(self, enqueue: Enqueue, threshold: Threshold, values: Mapping[str, Any]) -> None:
         self._enqueue = enqueue
         self._threshold = threshold
         self._values = dict(values)
@@ -67,17 +76,17 @@ class BoundLog:
 
     def debug(self, event: str, **values: Any) -> None:
         """Log an event for developers."""
-        if self._threshold <= LEVELS["debug"]:
+        if self._threshold.level <= LEVELS["debug"]:
             self._log("debug", event, values)
 
     def info(self, event: str, **values: Any) -> None:
         """Log a normal event."""
-        if self._threshold <= LEVELS["info"]:
+        if self._threshold.level <= LEVELS["info"]:
             self._log("info", event, values)
 
     def warning(self, event: str, **values: Any) -> None:
         """Log an event that an operator should know."""
-        if self._threshold <= LEVELS["warning"]:
+        if self._threshold.level <= LEVELS["warning"]:
             self._log("warning", event, values)
 
     def error(self, event: str, **values: Any) -> None:

@@ -6,6 +6,7 @@ Nothing global is configured: structlog and ``logging`` stay as they are.
 
 import datetime
 import os
+import re
 import sys
 import threading
 from collections import deque
@@ -16,7 +17,7 @@ import msgspec
 
 from pocketmq.common.clock import Clock, SystemClock
 from pocketmq.common.errors import ConfigError
-from pocketmq.common.events import LEVELS, BoundLog
+from pocketmq.common.events import LEVELS, BoundLog, Threshold
 from pocketmq.common.printable import printable
 from pocketmq.common.runner import Runner, ThreadRunner
 
@@ -31,6 +32,9 @@ LEVEL_WIDTH: Final = 9
 """Of ``exception``, structlog's longest level."""
 QUOTED: Final = frozenset(" \t=\r\n\"'")
 """A text with one of these is shown as Python writes it."""
+PARTS_MAX: Final = 64
+"""Parts with a level of their own."""
+_PART: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _WINDOW_NS: Final = 1_000_000_000
 _DRAIN_MAX: Final = 512
 _FLUSH_MS: Final = 1000.0
@@ -45,7 +49,10 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The level, form and place of the log."""
 
     level: Level = "info"
-    """Events below it are not written."""
+    """Events below it are not written. Can change while a server runs."""
+    levels: str = ""
+    """Other levels for single parts: ``store=debug;ha=warning`` (a line names its part). Can change while a server
+    runs."""
     format: Literal["console", "json"] = "console"
     """One line of text or of JSON an event."""
     file: str = ""
@@ -61,6 +68,21 @@ class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         for name in ("queue_events_max", "queue_size_bytes_max", "repeats_per_second_max"):
             if getattr(self, name) < 1:
                 raise ConfigError("bad setting", why=f"log.{name}={getattr(self, name)}", hint="at least 1")
+        self.levels_of_parts()
+
+    def levels_of_parts(self) -> dict[str, int]:
+        """Return part → level of ``levels``. Raises ``ConfigError``."""
+        found: dict[str, int] = {}
+        for text in filter(None, (part.strip() for part in self.levels.split(";"))):
+            name, _, level = text.partition("=")
+            if level not in LEVELS or _PART.fullmatch(name) is None or len(found) >= PARTS_MAX:
+                raise ConfigError(
+                    "bad setting",
+                    why=f"log.levels has {text[:100]!r}",
+                    hint=f"write part=level with ; between them, as in store=debug;ha=warning: {', '.join(LEVELS)}",
+                )
+            found[name] = LEVELS[level]
+        return found
 
 
 class Repeats:
@@ -143,12 +165,22 @@ class Logs:
         self.written_count = 0
         self.dropped_count = 0
         self.left_out_count = 0
-        self._threshold = LEVELS[config.level]
+        self._thresholds: dict[str, Threshold] = {}
         self._worker = (runner or ThreadRunner()).start("log-writer", self._step, first_after_ms=None)
 
     def logger(self, name: str, **values: Any) -> BoundLog:
         """Return a logger: ``.info(event, key=value)``, ``.warning``, ``.error``, ``.bind(**values)`` and so on."""
-        return BoundLog(self._enqueue, self._threshold, {"logger": name, **values})
+        threshold = self._thresholds.get(name)
+        if threshold is None:
+            level = self.config.levels_of_parts().get(name, LEVELS[self.config.level])
+            threshold = self._thresholds.setdefault(name, Threshold(level))
+        return BoundLog(self._enqueue, threshold, {"logger": name, **values})
+
+    def levels_changed(self) -> None:
+        """Take the levels that ``config`` has now; they hold for the loggers that are there, too."""
+        parts, level = self.config.levels_of_parts(), LEVELS[self.config.level]
+        for name, threshold in self._thresholds.items():
+            threshold.level = parts.get(name, level)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """Write the queued events and end the worker. Later events are dropped.

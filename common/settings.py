@@ -271,25 +271,33 @@ class SettingsReader:
             layer[section, name] = replace(given, former=key)
         return True
 
+    def converted(self, layer: Layer) -> dict[tuple[str, str], Any]:
+        """Return (section, key) → value of the setting's type; raise ``ConfigError``. Builds no struct."""
+        values: dict[tuple[str, str], Any] = {}
+        problems: list[str] = []
+        for (section, key), one in layer.items():
+            kind = self._fields[section][key]
+            try:
+                values[section, key] = _convert(one, kind)
+            except msgspec.ValidationError:
+                value = HIDDEN if is_secret(kind) else repr(one.value)
+                problems.append(f"{one.origin}: {section}.{key}={value} is not {expected_text(kind)}")
+        _raise(problems, "settings")
+        return values
+
     def merge(self, *layers: Layer) -> Settings:
         """Merge layers, the last one strongest, convert each value and build the structs; raise ``ConfigError``."""
         given: dict[tuple[str, str], Given] = {}
         for layer in layers:
             given.update(layer)
         renamed: list[str] = []
-        problems: list[str] = []
         values: dict[str, dict[str, Any]] = {section: {} for section in self._sections}
         for (section, key), one in given.items():
-            kind = self._fields[section][key]
             if one.former:
                 renamed.append(f"{one.origin}: {section}.{one.former} is now {section}.{key}")
                 warn_renamed(f"{section}.{one.former}", f"{section}.{key}", stacklevel=2)
-            try:
-                values[section][key] = _convert(one, kind)
-            except msgspec.ValidationError:
-                value = HIDDEN if is_secret(kind) else repr(one.value)
-                problems.append(f"{one.origin}: {section}.{key}={value} is not {expected_text(kind)}")
-        _raise(problems, "settings")
+        for (section, key), value in self.converted(given).items():
+            values[section][key] = value
         structs = {}
         for section, struct in self._sections.items():
             try:

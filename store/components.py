@@ -23,6 +23,7 @@ from pocketmq.store.commitlog.group_feed import LogColumns
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
 from pocketmq.store.commitlog.surviving_pool import SurvivingPool
 from pocketmq.store.commitlog.write_buffer_pool import WriteBufferPool
+from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.disk.file_system import FileLock
 from pocketmq.store.disk.memory_lock import Memory
@@ -54,6 +55,15 @@ class StoreComponents:
     group_commit: GroupCommit | None
     short: ShortAppend
     lock: FileLock | None = None
+
+    def settings_changed(self, config: StoreConfig) -> None:
+        """Take what can change while the store is open, from the next round of each worker on. Any thread."""
+        self.flush.settings_changed(config)
+        if self.commit is not None:
+            self.commit.settings_changed(config)
+        self.allocator.settings_changed(config)
+        self.retention.settings_changed(config)
+        self.log.lock.limit_by(config.os_page_cache_busy_timeout_mills)
 
     @property
     def must_sync_on_close(self) -> bool:

@@ -131,6 +131,10 @@ class MessageStore:
             self._is_open = False
             close_components(self.components)
 
+    def settings_changed(self) -> None:
+        """Take the settings that ``config`` has now and that can change while the store is open. Any thread."""
+        self.components.settings_changed(self.config)
+
     def set_epoch(self, epoch: int) -> None:
         """Note in which epoch of replication later appends are made: surviving write buffers carry it."""
         if self.pool is not None:

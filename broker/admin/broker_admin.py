@@ -1,13 +1,11 @@
-"""Settings and runtime information of the broker.
+"""Runtime information of the broker.
 
-Lives here: handlers of GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO, and of the two that clean the store.
+Lives here: the handler of GET_BROKER_RUNTIME_INFO, and those of the two codes that clean the store.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-
-import msgspec
 
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_service import DelayService
@@ -25,10 +23,8 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.put_statistics import text as put_times_text
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
-from pocketmq.common.settings import rocketmq_name
 from pocketmq.remoting.codes import VERSION_4_9_8, RequestCode
 from pocketmq.remoting.protocol.body import KVTable, encode_body
-from pocketmq.remoting.protocol.broker import GetBrokerConfigResponseHeader
 from pocketmq.remoting.telemetry import TELEMETRY_KEY, encode_telemetry
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
@@ -42,8 +38,6 @@ QUEUE_NAMES: Final[Mapping[str, str]] = {
 }
 """Executors that RocketMQ reports, and the prefix of their keys."""
 
-CONSTANT_SETTINGS: Final[Mapping[str, str]] = {"filterServerNums": "0", "useTLS": "false"}
-"""Settings that RocketMQ's exportConfigs reads from every broker; each of ours has these values."""
 NO_POOL_BUFFERS: Final = str((1 << 31) - 1)
 """``remainTransientStoreBufferNumbs`` of a broker without a pool (RocketMQ: Integer.MAX_VALUE); 0 would say that sends
 are refused."""
@@ -71,25 +65,11 @@ class BrokerAdmin:
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code."""
         return {
-            RequestCode.GET_BROKER_CONFIG: self._settings,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
             RequestCode.GET_ALL_DELAY_OFFSET: self._delay_offsets,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._delete_expired_commit_log,
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._clean_expired_consume_queues,
         }
-
-    def _settings(self, task: Task) -> Buffers:
-        lines: list[str] = []
-        for struct in (self.config, self.store_config):
-            for name in struct.__struct_fields__:
-                value = getattr(struct, name)
-                text = str(value).lower() if isinstance(value, bool) else str(value)
-                lines.append(f"{rocketmq_name(type(struct), name)}={text}\n")
-        lines += [f"{name}={text}\n" for name, text in CONSTANT_SETTINGS.items()]
-        version = msgspec.json.encode(self.topics.snapshot()[1]).decode()
-        return encode_answer(
-            task.request, header=GetBrokerConfigResponseHeader(version=version), body="".join(lines).encode()
-        )
 
     def _delay_offsets(self, task: Task) -> Buffers:
         delays = self.delays

@@ -15,6 +15,7 @@ from pocketmq.broker.admin.group_admin import GroupAdmin
 from pocketmq.broker.admin.ha_runtime_admin import HaRuntimeAdmin
 from pocketmq.broker.admin.lock_admin import LockAdmin
 from pocketmq.broker.admin.queue_admin import QueueAdmin
+from pocketmq.broker.admin.settings_admin import SettingsAdmin
 from pocketmq.broker.admin.topic_admin import TopicAdmin
 from pocketmq.broker.assembly.build_send import reply_processor, send_planner
 from pocketmq.broker.assembly.build_staged import build_staged
@@ -244,6 +245,7 @@ def build(
     handlers = {
         **changes,
         **broker_admin.handlers(),
+        **SettingsAdmin(config, store_config, topics, environment.live, environment.settings_changed).handlers(),
         **consume_statistics.handlers(),
         **HaRuntimeAdmin(node).handlers(),
         **assignments.handlers(),

@@ -3,7 +3,7 @@
 Lives here: ``BrokerEnvironment``, ``BrokerService``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +13,7 @@ from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.ha.ha_environment import ReplicationEnvironment
 from pocketmq.broker.metrics.observation import Observation
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
+from pocketmq.broker.settings.live_settings import Change, LiveSettings
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.common.runner import Runner
 from pocketmq.remoting.refused_requests import RefusedRequests
@@ -54,5 +55,8 @@ class BrokerEnvironment(ReplicationEnvironment):
     """Users and policies; no guard where nothing is checked."""
     ha_state: HaState
     """Loaded; ``config`` and ``store_config`` have its role."""
+    live: LiveSettings
+    settings_changed: Callable[[Sequence[Change]], None]
+    """Lets changed settings take effect, and writes them down. Blocks."""
     role_changed: Callable[[], None]
     """Called, in any thread, when this broker's role or claim has changed and name servers must learn it."""

@@ -61,16 +61,21 @@ class FastFailure:
     ) -> None:
         """``executors``: in the order of expiry; those without a maximum wait are skipped. ``send`` is emptied while
         the page cache is busy, which begins ``page_cache_busy_ms`` after the append lock was taken."""
-        self._executors = [executor for executor in executors if executor.max_wait_ms > 0]
+        self._all_executors = list(executors)
         self._send = send
         self._page_cache = page_cache
         self._clock = clock
         self._refusals = refusals
-        limits_ms = [page_cache_busy_ms, *(executor.max_wait_ms for executor in self._executors)]
-        self._idle_period_s = max(PERIOD_S, min(IDLE_PERIOD_S_MAX, min(limits_ms) / 2000))
+        self.limits_changed(page_cache_busy_ms)
         self._timer: asyncio.Handle | None = None
         self.swept: dict[str, int] = {}
         """Requests answered, by pair."""
+
+    def limits_changed(self, page_cache_busy_ms: int) -> None:
+        """Take the maximum waits that the executors have now."""
+        self._executors = [executor for executor in self._all_executors if executor.max_wait_ms > 0]
+        limits_ms = [page_cache_busy_ms, *(executor.max_wait_ms for executor in self._executors)]
+        self._idle_period_s = max(PERIOD_S, min(IDLE_PERIOD_S_MAX, min(limits_ms) / 2000))
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Expire requests, after one second, until ``stop``."""

@@ -1,37 +1,21 @@
 """The default pair: every request code that has no executor of its own.
 
-Lives here: ``AdminProcessor``, which finds the handler of a code, and the answers to codes that are unknown or not
-supported yet.
+Lives here: ``AdminProcessor``, which finds the handler of a code, and the answer to unknown codes.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from pocketmq.broker.request.executor import OneByOne
 from pocketmq.broker.request.request_task import Buffers, Drain, Refusal, Task
 from pocketmq.common.errors import Cause
-from pocketmq.remoting.codes import RequestCode, ResponseCode
+from pocketmq.remoting.codes import ResponseCode
 
 Handler = Callable[[Task], Buffers]
 
-_R = RequestCode
-NOT_YET: Final[Mapping[int, str]] = {
-    int(code): what
-    for code, what in {
-        _R.UPDATE_BROKER_CONFIG: "changing settings at run time; change its configuration and start it again",
-        _R.QUERY_CORRECTION_OFFSET: "offset correction",
-        _R.RECALL_MESSAGE: "recalling messages",
-    }.items()
-}
-"""Codes whose feature this version does not have."""
-
 
 def not_supported(code: int) -> Refusal:
-    """Return RocketMQ's refusal of a code, with the reason where the code is known."""
+    """Return RocketMQ's refusal of a code."""
     text = f" request type {code} not supported"
-    feature = NOT_YET.get(code)
-    if feature is not None:
-        text += f": this version of the broker has no {feature}"
     return Refusal(int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), text, Cause.BAD_REQUEST)
 
 

@@ -162,3 +162,18 @@ def build_request_table(
     for pool, pair in pairs.items():
         table.register(codes_of(pool), pair)
     return table
+
+
+def limits_changed(table: RequestTable, config: BrokerConfig) -> None:
+    """Take the maximum waits of ``config``. Any thread."""
+    waits = {
+        Pool.SEND: config.wait_time_mills_in_send_queue,
+        Pool.PULL: config.wait_time_mills_in_pull_queue,
+        Pool.FILTER: config.wait_time_mills_in_pull_queue,
+        Pool.HEARTBEAT: config.wait_time_mills_in_heartbeat_queue,
+        Pool.END_TRANSACTION: config.wait_time_mills_in_transaction_queue,
+        **dict.fromkeys((Pool.ADMIN, Pool.LOCK, Pool.STATUS), config.wait_time_mills_in_admin_broker_queue),
+    }
+    for pool, wait_ms in waits.items():
+        table.executor(pool.value).max_wait_ms = wait_ms
+    table.executor(Pool.SEND.value).adaptive.slow_ns = config.wait_time_mills_in_send_queue * 1_000_000

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
+from copy import copy
 from itertools import takewhile
 from typing import Final
 
@@ -291,6 +292,16 @@ class TopicTable:
         self.version = DataVersion(self._clock.now_ms(), self.version.counter + 1)
         self.generation += 1
         self._changes.append((self.generation, topic))
+
+    def announce_again(self) -> None:
+        """Count every topic as changed, since the permission of the whole broker is. Configs are new objects: who has
+        checked one remembers it."""
+        with self._lock:
+            self._topics = {name: copy(config) for name, config in self._topics.items()}
+            self.version = DataVersion(self._clock.now_ms(), self.version.counter + 1)
+            self.generation += 1
+            self._changes.clear()
+        self._changed()
 
     def changed_since(self, generation: int) -> dict[str, TopicConfig] | None:
         """Return the topics put since ``generation``, without deleted ones; None when too many changed to know."""

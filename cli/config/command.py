@@ -1,4 +1,4 @@
-"""``pocketmq config show | template | convert``: every setting, its value, where the value comes from, and its meaning.
+"""``pocketmq config show | template | convert``: every setting, its value, where it comes from, and its meaning.
 
 Lives here: options and output.
 """
@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from pocketmq.cli import options
+from pocketmq.cli.config.running import live, set_live
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import print_json, printable
 from pocketmq.cli.run import build_group
@@ -20,7 +21,8 @@ from pocketmq.common.settings import HIDDEN
 
 def build_app() -> typer.Typer:
     """Return the group of subcommands."""
-    return build_group("Settings: their values, origins and meanings.", show=show, template=template, convert=convert)
+    help_text = "Settings: their values, origins and meanings; those of running brokers."
+    return build_group(help_text, show=show, template=template, convert=convert, live=live, set=set_live)
 
 
 def show(

@@ -76,9 +76,12 @@ def _section(section: str) -> Iterator[str]:
 
 def settings_table(section: str) -> str:
     """Return the settings of one section as a table of Markdown."""
+    from pocketmq.broker.settings.live_settings import is_live
+
     rows = ["| setting | default | meaning |", "|---|---|---|"]
     rows += [
-        f"| `{doc.key}` | `{doc.toml(doc.default)}` | {doc.text.replace('|', chr(92) + '|')} |"
+        f"| `{doc.key}` | `{doc.toml(doc.default)}` | {doc.text.replace('|', chr(92) + '|')}"
+        f"{' *Live.*' if is_live(doc.name) else ''} |"
         for doc in docs_of_daemons()
         if doc.section == section
     ]

@@ -271,6 +271,7 @@ async def _started(
                 settings.get(StoreConfig),
                 server_config=server_config,
                 loggers=logs.logger,
+                logs=logs,
                 clock=clock,
                 file_system=_fault_file_system(settings, logs),
                 metrics_config=settings.get(MetricsConfig),

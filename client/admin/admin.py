@@ -178,6 +178,14 @@ class Admin(Lifecycle):
         pairs = (line.partition("=") for line in bytes(body).decode("utf-8", "replace").splitlines())
         return {name.strip(): value.strip() for name, equals, value in pairs if equals and not name.startswith("#")}
 
+    async def change_broker_settings(self, address: str, settings: Mapping[str, str]) -> None:
+        """Change settings of a running broker, all or none, by our names or RocketMQ's. They hold at once, and over
+        restarts while the configuration of the broker stays as it is. Raises ``BrokerAnswerError`` with the broker's
+        reason, for a PocketMQ broker also where a setting is read at its start only."""
+        body = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
+        response = await self._connection_request(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
+        check_answer(response, "settings not changed", address)
+
     async def masters(self, *, cluster: str = "", broker: str = "") -> dict[str, str]:
         """Return broker name → master address of all brokers, of one cluster, or of one broker. Raises ``NotFound``."""
         info = await self.cluster_info()
@@ -487,10 +495,10 @@ class Admin(Lifecycle):
         response = await servers.request(code, header, timeout_ms=self._timeout_ms)
         return check_answer(response, what, servers.current).body
 
-    async def _connection_request(self, address: str, code: int, header: Header | None) -> Any:
+    async def _connection_request(self, address: str, code: int, header: Header | None, body: bytes = b"") -> Any:
         self._check_running()
         connection: BrokerConnection = await self.instance.connection_to(address, address, timeout_ms=self._timeout_ms)
-        return await connection.channel.request(code, header, timeout_ms=self._timeout_ms)
+        return await connection.channel.request(code, header, body, timeout_ms=self._timeout_ms)
 
     async def _ask(self, address: str, code: int, header: Header | None, what: str) -> Any:
         if address in self.instance.name_servers.addresses:

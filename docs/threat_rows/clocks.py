@@ -72,7 +72,9 @@ CLOCKS: Final = [
     ),
     Row(
         "broker/assembly/build.py build; broker/group/subscription_groups.py SubscriptionGroups.__init__"
-        " SubscriptionGroups._advance; broker/topic/topic_table.py TopicTable.__init__ TopicTable._advance;"
+        " SubscriptionGroups._advance; broker/topic/topic_table.py TopicTable.__init__ TopicTable._advance"
+        " TopicTable.announce_again; broker/assembly/changed_settings.py ChangedSettings.__init__;"
+        " broker/settings/live_settings.py LiveSettings._keep;"
         " client/pull/pull_consumer.py PullConsumer._subscribed; client/push/push_consumer.py PushConsumer.__init__"
         " PushConsumer._subscribe_to_retries PushConsumer._subscription; common/message_id.py"
         " UniqueIdGenerator.__init__",

@@ -169,11 +169,18 @@ DECODERS: Final = [
         " tests/common/test_message_id.py::test_other_texts_are_refused",
     ),
     Row(
-        "broker/admin/broker_admin.py; broker/admin/consume_stats.py; broker/admin/consumer_relay.py",
+        "broker/admin/consume_stats.py; broker/admin/consumer_relay.py",
         "bodies of requests and of clients' answers that are none",
         "decoded by type; an error belongs to the request",
         "tests/broker/group/test_message_filter.py::test_running_infos_of_rocketmqs_clients_are_read"
         " tests/attack/test_edges.py::test_no_request_at_the_edges_is_an_error_of_ours",
+    ),
+    Row(
+        "broker/admin/settings_admin.py; broker/settings/live_settings.py",
+        "a list of settings that is none, of bytes that are no text, with values of any kind; a changed file of them",
+        "converted and validated like those of a start, all or none; a damaged file stops the start, with its backup",
+        "tests/broker/stories/test_changed_settings.py::test_what_is_refused_changes_nothing"
+        " tests/broker/settings/test_live_settings.py::test_a_value_that_is_illegal_by_now_is_forgotten",
     ),
     Row(
         "broker/delay/delivery.py; broker/delay/timer_queue.py; broker/delay/timer_wheel.py",

@@ -104,6 +104,11 @@ QUIET_TABLES: Final = [
         " common/runner.py AllSteps._failed",
         "work on the requests of one drain: it ends with them, and they are bounded in count and bytes",
     ),
+    Quiet(
+        "broker/settings/live_settings.py LiveSettings._structs LiveSettings.kept _File.settings;"
+        " broker/flow_control/fast_failure.py FastFailure._all_executors; common/logs.py Logs._thresholds",
+        "one for each setting that can change, each pair, each part of the server",
+    ),
     Quiet("common/runner.py LoopMailbox._calls", "answers of requests that a bounded queue has let in"),
     Quiet("remoting/short_answers.py ShortAnswers._entries", "the same object as PendingTable.entries"),
     Quiet("remoting/direct_writer.py DirectWriter._descriptors", "one descriptor"),

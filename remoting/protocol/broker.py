@@ -48,7 +48,7 @@ class BrokerStatsData(Body):
 
 _R = RequestCode
 SPECS: Final = (
-    Spec(_R.UPDATE_BROKER_CONFIG, Pool.NOBODY, UPDATE_CLUSTER, body=Raw.PROPERTIES),
+    Spec(_R.UPDATE_BROKER_CONFIG, Pool.ADMIN, UPDATE_CLUSTER, body=Raw.PROPERTIES),
     Spec(_R.GET_BROKER_CONFIG, Pool.STATUS, GET_CLUSTER, response=GetBrokerConfigResponseHeader, answer=Raw.PROPERTIES),
     Spec(_R.TRIGGER_DELETE_FILES, Pool.NOBODY, UPDATE_CLUSTER),
     Spec(_R.GET_BROKER_RUNTIME_INFO, Pool.STATUS, GET_CLUSTER, answer=KVTable),

@@ -55,7 +55,7 @@ class SegmentAllocator:
         self._warms = config.warm_maped_file_enable
         self._warm_sync_bytes = config.flush_least_pages_when_warm_maped_file * PAGE_BYTES
         self._segment_bytes = config.mapped_file_size_commit_log
-        self._limits = DiskLimits(config)
+        self.settings_changed(config)
         self._mapped = config.is_mapped
         self._write_zeros = config.flush_disk_type == "SYNC_FLUSH"
         self._durable = config.sync_on_close or self._write_zeros
@@ -74,6 +74,10 @@ class SegmentAllocator:
         self._preparing = False
         self.prepared = 0
         self.waited = 0
+
+    def settings_changed(self, config: StoreConfig) -> None:
+        """Take the limits of the disk for the next segment. Any thread."""
+        self._limits = DiskLimits(config)
 
     def start(self) -> None:
         """Start the worker."""

@@ -54,7 +54,7 @@ class AppendLock:
         self._lock = threading.Lock()
         self._count_lock = threading.Lock()
         self._monotonic_ns = clock.monotonic_ns
-        self._limit_ns = busy_limit_ms * 1_000_000
+        self.limit_by(busy_limit_ms)
         self._guard_ns = BUSY_GUARD_MS * 1_000_000
         self._longest_ns = [0] * _SLOTS  # of each 10 s before the present ones, a ring
         self._longest_now_ns = 0
@@ -66,6 +66,10 @@ class AppendLock:
         self.busy_episodes = 0
         self.busy_refusals = 0
         self.patient = _Patient(self)
+
+    def limit_by(self, busy_limit_ms: int) -> None:
+        """Take another time after which the lock counts as busy; a hold under way is measured by it, too."""
+        self._limit_ns = busy_limit_ms * 1_000_000
 
     def __enter__(self) -> "AppendLock":
         if not self._lock.acquire(False):

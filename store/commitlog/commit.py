@@ -28,10 +28,7 @@ class CommitService:
     def __init__(self, config: StoreConfig, log: CommitLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._interval_ns = config.commit_interval_commit_log * 1_000_000
-        self._thorough_ns = config.commit_commit_log_thorough_interval * 1_000_000
-        self._least_pages = config.commit_commit_log_least_pages
-        self._least_bytes = self._least_pages * PAGE_BYTES
+        self.settings_changed(config)
         self._wakes = config.wake_commit_when_put_message
         self.is_awaited: Callable[[], bool] | None = None
         """Returns whether a consumer waits for messages: then each append is committed soon. Not asked for RocketMQ's
@@ -41,6 +38,13 @@ class CommitService:
         self._woken = False
         self._last_commit_ns = 0
         self._worker: Worker | None = None
+
+    def settings_changed(self, config: StoreConfig) -> None:
+        """Take intervals and pages; those of a check under way stay. Any thread."""
+        self._interval_ns = config.commit_interval_commit_log * 1_000_000
+        self._thorough_ns = config.commit_commit_log_thorough_interval * 1_000_000
+        self._least_pages = config.commit_commit_log_least_pages
+        self._least_bytes = self._least_pages * PAGE_BYTES
 
     def start(self, runner: Runner) -> None:
         """Start the worker."""

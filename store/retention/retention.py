@@ -31,6 +31,7 @@ from pocketmq.store.checkpointer import Checkpointer
 from pocketmq.store.commitlog.checksums import ChecksumLog
 from pocketmq.store.commitlog.segment import Segment
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
+from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queues import ConsumeQueues
 from pocketmq.store.disk.disk_limits import DiskLimits, Space, worst
 from pocketmq.store.environment import StoreEnvironment
@@ -118,7 +119,7 @@ class Retention:
         """Given (topic, queue id) → queue offset, returns the consumer groups of these topics that have not read that
         far.
         """
-        self.limits = DiskLimits(config)
+        self.settings_changed(config)
         self.spaces = (Space(), Space())
         self.removed_segments = 0
         self.freed_bytes = 0
@@ -133,10 +134,6 @@ class Retention:
         self._log = environment.log
         self._error_log = environment.error_log
         self._steady = SteadyTime(environment.clock)
-        self._reserved_ms = config.file_reserved_time * _HOUR_MS
-        self._hours = config.delete_hours()
-        self._interval_ms = config.clean_resource_interval
-        self._pause_ms = float(config.delete_commit_log_files_interval)
         self._disk_check_due_ns = 0
         self._round_from_ns = 0
         self._reason: Reason | None = None
@@ -146,6 +143,14 @@ class Retention:
         self._cleaned_offset = -1  # files that referred only to the log below it are gone
         self._clean_lock = threading.Lock()  # held over I/O; never taken by appends, reads or the event loop
         self._worker: Worker | None = None
+
+    def settings_changed(self, config: StoreConfig) -> None:
+        """Take ages, hours, intervals and limits for the next round. Any thread."""
+        self.limits = DiskLimits(config)
+        self._reserved_ms = config.file_reserved_time * _HOUR_MS
+        self._hours = config.delete_hours()
+        self._interval_ms = config.clean_resource_interval
+        self._pause_ms = float(config.delete_commit_log_files_interval)
 
     # ---- life
 

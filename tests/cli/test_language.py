@@ -91,6 +91,8 @@ EFFECTS: Final = {
     "pipeline reconcile": LOCAL,
     "pipeline flow-control": LOCAL,
     "config convert": READS,
+    "config live": READS,
+    "config set": DESTROYS,  # asks where a change can delete messages or stop clients
     "config show": READS,
     "config template": READS,
     "tls init": LOCAL,
@@ -211,6 +213,7 @@ RUNS: Final = {
     "dlq purge": ("kept",),
     "transaction end": ("--group", "gone", "--commit"),
     "retry-store purge": ("rocksdb://store",),
+    "config set": ("file_reserved_time=1",),
 }
 """A command line of every command that destroys."""
 NOTHING_THERE: Final = {"acl import", "lock release", "dlq resend", "dlq purge", "transaction end", "retry-store purge"}

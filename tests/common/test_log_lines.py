@@ -8,7 +8,7 @@ import structlog.processors
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pocketmq.common.events import BoundLog, exception_text
+from pocketmq.common.events import BoundLog, Threshold, exception_text
 from pocketmq.common.logs import EVENT_WIDTH, console_line
 
 TEXT_KEYS = ("timestamp", "level", "event", "logger", "logger_name", "exception", "stack")
@@ -47,7 +47,9 @@ def test_an_exception_is_as_structlog_writes_it() -> None:
 
 def test_values_of_the_event_win_and_levels_below_the_threshold_are_left_out() -> None:
     events: list[tuple[str, dict[str, Any]]] = []
-    log = BoundLog(lambda level, line: events.append((level, line)), 30, {"logger": "x", "n": 1}).bind(n=2, remote="r")
+    log = BoundLog(lambda level, line: events.append((level, line)), Threshold(30), {"logger": "x", "n": 1}).bind(
+        n=2, remote="r"
+    )
     log.debug("a")
     log.info("b")
     log.warning("c", n=3)

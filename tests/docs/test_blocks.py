@@ -36,6 +36,7 @@ NOT_RUN: Final = {
     "docs/offline.md": 5,
     "docs/quickstart.md": 2,
     "docs/security.md": 4,
+    "docs/settings.md": 1,
     "docs/spark-jobs.md": 4,
     "docs/spark.md": 3,
     "docs/telemetry.md": 1,

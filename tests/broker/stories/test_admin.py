@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from pocketmq.broker.app import BrokerApp
-from pocketmq.broker.request.default_processor import NOT_YET
 from pocketmq.common.sealed_json import unseal
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import KVTable, MessageQueue, decode_body, encode_body
@@ -396,14 +395,6 @@ async def test_unknown_codes_get_rocketmqs_refusal(client: Client) -> None:
     """With RocketMQ's leading space."""
     response = await client.ask(4711)
     assert (response.code, response.remark) == (3, " request type 4711 not supported")
-
-
-@pytest.mark.parametrize("code", [RequestCode.UPDATE_BROKER_CONFIG])
-async def test_codes_of_later_versions_say_so(client: Client, code: int) -> None:
-    """Code 3 with the feature's name; no fake answer."""
-    response = await client.ask(code)
-    assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert NOT_YET[code] in response.remark
 
 
 async def test_transactions_end_through_their_own_pair(broker: BrokerApp, client: Client) -> None:

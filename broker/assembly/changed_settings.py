@@ -1,0 +1,59 @@
+"""Settings that were changed while the broker ran: read at a start, and made to take effect.
+
+Lives here: ``ChangedSettings``.
+"""
+
+import os
+import posixpath
+from collections.abc import Sequence
+
+import msgspec
+
+from pocketmq.broker.assembly.build import Running
+from pocketmq.broker.ha.ha_roles import RoleOfRun
+from pocketmq.broker.persisted_table import PersistedTable
+from pocketmq.broker.request.pairs import limits_changed
+from pocketmq.broker.settings.live_settings import FILE_NAME, Change, LiveSettings
+from pocketmq.common.clock import Clock
+from pocketmq.common.events import EventLog
+from pocketmq.common.logs import Logs
+from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.file_system import FileSystem
+
+
+class ChangedSettings:
+    """Those of one broker, over all its runs. Blocks on the disk: worker threads only."""
+
+    def __init__(
+        self, store_config: StoreConfig, file_system: FileSystem, clock: Clock, log: EventLog, logs: Logs | None
+    ) -> None:
+        """``logs``: those whose levels can change; None: they cannot."""
+        self.live = LiveSettings(log, clock.now_ms)
+        root = os.path.abspath(os.path.expanduser(store_config.store_path_root_dir))
+        path = posixpath.join(root, "config", FILE_NAME)
+        self._file = PersistedTable(self.live, path, file_system, log, durable=store_config.sync_on_close)
+        self._logs = logs
+
+    def load(self, brokers: Sequence[msgspec.Struct], stores: Sequence[msgspec.Struct]) -> None:
+        """Take what was changed before into the structs of this start. Raises ``CorruptRecord``."""
+        self._file.load()
+        structs = {"broker": brokers, "store": stores}
+        if self._logs is not None:
+            structs["log"] = (self._logs.config,)
+        self.live.use(structs)
+        if self._logs is not None:
+            self._logs.levels_changed()
+
+    def take_effect(self, running: Running, role: RoleOfRun, changes: Sequence[Change]) -> None:
+        """Tell whatever does not read its settings each time, and write the changes down. Raises ``StoreError``."""
+        running.store.settings_changed()
+        limits_changed(running.table, role.config)
+        busy_ms = role.store_config.os_page_cache_busy_timeout_mills
+        running.environment.mailbox.post(running.fast_failure.limits_changed, busy_ms)
+        running.store.gate.changed()
+        if self._logs is not None:
+            self._logs.levels_changed()
+        if any(change.key == "broker_permission" for change in changes):
+            running.environment.topics.announce_again()
+            running.registered_topics.publish()
+        self._file.persist()
