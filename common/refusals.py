@@ -245,7 +245,7 @@ _ROWS: Final = (
         texts=(QUOTA_RATE, QUOTA_CONNECTIONS, QUOTA_LOGINS, QUOTA_CREATED),
         retry_after=RetryAfter(0, 60_000, "until the rate allows more; 0 for topics and groups, which stay created"),
         fault=Fault.CLIENT,
-        cure="Send slower, or give the user more: pocketmq user update USER --limit bytes_in=10MiB, or the setting "
+        cure="Send slower, or give the user more: pocketmq user update USER --quota bytes_in=10MiB, or the setting "
         "that the text names. Delete topics and groups that nobody uses.",
         bad_cures=("retrying at once: each refusal costs the client a round trip and stores nothing",),
     ),

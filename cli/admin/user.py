@@ -21,7 +21,7 @@ Name = Annotated[str, typer.Argument(metavar="USER", help="Name of the user: its
 PasswordFile = Annotated[
     str, typer.Option("--password-file", metavar="FILE", help="File with the password; -: standard input.")
 ]
-Limits = Annotated[list[str] | None, typer.Option("--limit", metavar="NAME=VALUE", help=LIMIT_HELP)]
+Limits = Annotated[list[str] | None, typer.Option("--quota", metavar="NAME=VALUE", help=LIMIT_HELP)]
 Generate = Annotated[bool, typer.Option("--generate", help="Make a password, and print it once.")]
 
 
@@ -69,7 +69,7 @@ def update(
     limits = parse_limits(limit or ())
     secret = read_password(password_file, generate) if password or password_file or generate else ""
     if not (secret or user_type or limits or enable is not None):
-        raise ConfigError("nothing to change", hint="--password, --type, --enable, --disable or --limit")
+        raise ConfigError("nothing to change", hint="--password, --type, --enable, --disable or --quota")
     status = "" if enable is None else "enable" if enable else "disable"
 
     async def body(access: "AccessAdmin") -> None:

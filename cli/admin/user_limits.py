@@ -1,4 +1,4 @@
-"""``--limit NAME=VALUE`` of ``pocketmq user``: what one user may have in place of the settings in ``[limits]``.
+"""``--quota NAME=VALUE`` of ``pocketmq user``: what one user may have in place of the settings in ``[limits]``.
 
 Lives here: ``parse_limits``, ``limits_text``, ``LIMIT_HELP``.
 """
@@ -34,7 +34,7 @@ def parse_limits(given: Sequence[str]) -> dict[str, int]:
     for text in given:
         name, _, value = text.partition("=")
         if name not in FIELDS:
-            raise ConfigError("bad option", why=f"--limit {text}: there is no limit {name!r}", hint=", ".join(FIELDS))
+            raise ConfigError("bad option", why=f"--quota {text}: there is no limit {name!r}", hint=", ".join(FIELDS))
         limits[FIELDS[name]] = _number(text, value)
     return limits
 
@@ -46,7 +46,7 @@ def _number(text: str, value: str) -> int:
         return AS_THE_SETTINGS_SAY
     match = _VALUE.fullmatch(value)
     if match is None:
-        raise ConfigError("bad option", why=f"--limit {text}: {value!r} is no number", hint="like bytes_in=10MiB")
+        raise ConfigError("bad option", why=f"--quota {text}: {value!r} is no number", hint="like bytes_in=10MiB")
     return int(match[1]) * _UNITS[(match[2] or "").removesuffix("B")]
 
 

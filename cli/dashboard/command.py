@@ -104,7 +104,7 @@ async def _demands_user(namesrv: str) -> bool:
     from pocketmq.client.admin.admin import Admin
     from pocketmq.dashboard.watch.cluster_watch import needs_login
 
-    async with Admin(namesrv, tls=given()["tls"]) as admin:
+    async with Admin(namesrv, **given() | {"credentials": None}) as admin:
         try:
             await admin.cluster_info()
         except PocketMQError as error:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError
+from pocketmq.common.errors import DECODE_ERRORS, Cause, MessageIllegal, PocketMQError
 from pocketmq.dashboard.options import DashboardOptions, ScenarioInfo
 from pocketmq.dashboard.watch.cluster_watch import ClusterWatch
 
@@ -229,7 +229,7 @@ class Player:
             return None, "it was stopped"
         try:
             return _REPORT.decode(out), ""
-        except msgspec.DecodeError:
+        except DECODE_ERRORS:
             return None, f"it ended with code {run.process.returncode} and without a report"
 
 

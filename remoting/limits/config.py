@@ -14,7 +14,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What one client, one address and one user may ask of a server. All are ours; 0 is no limit, and the default.
 
     A client is one connection. The limits of a user need ``auth.authentication_enabled``; they hold for all connections
-    of the user together, except super users', and a user can have others (``pocketmq user update --limit``).
+    of the user together, except super users', and a user can have others (``pocketmq user update --quota``).
     """
 
     user_bytes_in_per_second: int = 0

@@ -31,6 +31,7 @@ EFFECTS: Final = {
     "namesrv": SERVES,
     "broker": SERVES,
     "cluster": SERVES,
+    "dashboard": SERVES,
     "produce": ADDS,
     "consume": ADDS,  # the offsets of a group, if one is named
     "request": ADDS,

@@ -114,7 +114,7 @@ def test_show_takes_a_section_a_name_or_a_part(run_command: Any) -> None:
         return [row["name"] for row in json.loads(run_command("config", "show", "--json", *names).stdout)]
 
     assert shown("metrics") == ["metrics.bind_address", "metrics.listen_port", "metrics.series_max"]
-    assert shown("flush_disk", "log.level") == ["store.flush_disk_type", "log.level"]
+    assert shown("flush_disk", "log.level") == ["store.flush_disk_type", "log.level", "log.levels"]
     unknown = run_command("config", "show", "flush_disc_typ")
     assert unknown.returncode == 1
     assert b"did you mean store.flush_disk_type" in unknown.stderr

@@ -63,15 +63,15 @@ def test_users_and_policies_by_hand(start_daemon: StartDaemon, run_command: RunC
     pocketmq("produce", "orders", user=app, stdin=b"one\n")
     refused = pocketmq("produce", "payments", user=app, stdin=b"two\n", code=1)
     assert "User:app has no permission to access Topic:payments" in refused
-    pocketmq("user", "update", "app", "--limit", "messages_in=1", "--limit", "topics=none")
+    pocketmq("user", "update", "app", "--quota", "messages_in=1", "--quota", "topics=none")
     assert "topics=none" in pocketmq("user", "list")
     pocketmq("produce", "orders", user=app, stdin=b"x\n" * 1_000)
     over = pocketmq("produce", "orders", user=app, stdin=b"x\n", code=1)
     assert "[QUOTA]" in over
     assert "user app: messages sent, 1 a second" in over
-    pocketmq("user", "update", "app", "--limit", "messages_in=default")
+    pocketmq("user", "update", "app", "--quota", "messages_in=default")
     pocketmq("produce", "orders", user=app, stdin=b"three\n")
-    assert "there is no limit 'bytes'" in pocketmq("user", "update", "app", "--limit", "bytes=1", code=2)
+    assert "there is no limit 'bytes'" in pocketmq("user", "update", "app", "--quota", "bytes=1", code=2)
     wrong = pocketmq("produce", "orders", user={**app, "POCKETMQ_SECRET_KEY": "wrong"}, stdin=b"x\n", code=1)
     assert "refused the credentials of app" in wrong
     denials: Any = json.loads(pocketmq("acl", "log", "--json"))
