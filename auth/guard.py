@@ -206,6 +206,11 @@ class AuthGuard:
             return error
         return None
 
+    def may_connect(self, name: str) -> bool:
+        """Return whether there is such a user, and it is enabled. Any thread."""
+        user = self._user(name)
+        return user is not None and user.is_enabled
+
     def present(self, session: Session) -> Session | None:
         """Return the session of the same user and address under the present users and policies; None: that user may do
         nothing any more. Any thread."""

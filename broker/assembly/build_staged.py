@@ -14,6 +14,7 @@ from pocketmq.broker.ha.replication import Replication
 from pocketmq.broker.request.request_task import AnswerPort
 from pocketmq.broker.send.native_append import NativeAppend
 from pocketmq.broker.send.send_checks import SendChecks
+from pocketmq.broker.staged.id_owners import IdOwners
 from pocketmq.broker.staged.staged_log import StagedLog
 from pocketmq.broker.staged.staged_processor import StagedProcessor
 from pocketmq.broker.staged.staged_records import Sections
@@ -82,5 +83,6 @@ def build_staged(
         answers,
         environment.refusals,
         node.refusal,
+        IdOwners(environment.auth.guard),
     )
     return StagedParts(processor, service)

@@ -2,6 +2,7 @@
 often the commit is repeated. The Spark sink is built on them.
 
     staged_processor  requests: begin, write, prepare, commit, abort
+    id_owners         which user an id belongs to
     staged_checks     limits and conditions of requests
     staged_state, staged_table   the state of one transaction; all of them, bounded
     staged_records, staged_log   events as records of the log; appending and applying them

@@ -37,6 +37,7 @@ from pocketmq.broker.request.request_task import (
 from pocketmq.broker.send.native_append import NativeAppend
 from pocketmq.broker.send.rocketmq_send import NotStored
 from pocketmq.broker.send.send_checks import SendChecks
+from pocketmq.broker.staged.id_owners import IdOwners
 from pocketmq.broker.staged.staged_checks import (
     ABORT,
     ADD_BROKERS,
@@ -94,6 +95,7 @@ class StagedProcessor:
     answers: AnswerPort
     refusals: RefusalStats
     refused_by_role: Callable[[], Refusal | None]
+    owners: IdOwners
     reject_request: Callable[[], Refusal | None] = field(init=False)
     """The same refusals as of sends."""
     _rules: StagedChecks = field(init=False)
@@ -139,6 +141,7 @@ class StagedProcessor:
             table = staged_log.table
             state, opened, _ = table.get(header.transactional_id, header.version)
             check_user_of(task, opened)
+            self.owners.check(task.request, header.transactional_id)
             self._rules.check_order(header.transactional_id, header.version, state)
             attempt = None if opened is None else opened.attempts.get(header.attempt)
             if state is StagedState.COMMITTED or (attempt is not None and header.index in attempt.chunks):
@@ -168,6 +171,7 @@ class StagedProcessor:
             end = self.store.appended_offset
             state, opened, _ = staged_log.table.get(header.transactional_id, header.version)
             check_user_of(task, opened)
+            self.owners.check(task.request, header.transactional_id)
             if header.action == PREPARE and state is not StagedState.COMMITTED:
                 end = self._prepare(header, opened, state)
             elif header.action == ABORT and opened is not None:
@@ -234,6 +238,7 @@ class StagedProcessor:
         with staged_log.lock:
             state, opened, _ = staged_log.table.get(header.transactional_id, header.version)
             check_user_of(task, opened)
+            self.owners.check(task.request, header.transactional_id)
             if state is StagedState.COMMITTED:
                 end = self.store.appended_offset
             else:

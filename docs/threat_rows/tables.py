@@ -180,6 +180,13 @@ TABLES: Final = [
         "tests/broker/transaction/test_transaction_commits.py::test_long_properties_and_tags_are_not_remembered",
     ),
     Row(
+        "broker/staged/id_owners.py IdOwners.users",
+        "transactional ids of one user after the other",
+        "10,000, the one that was used longest ago goes",
+        "tests/broker/staged/test_id_owners.py::test_owners_are_bounded_and_those_that_are_used_stay",
+        declares="owners of transactional ids",
+    ),
+    Row(
         "broker/staged/staged_table.py StagedTable._ids StagedTable.deliveries StagedTable._parts;"
         " broker/staged/staged_state.py KnownId.open KnownId.done KnownId.brokers Open.attempts Attempt.chunks"
         " Attempt.topics Delivery.chunks Delivery.done Done.participants; broker/staged/staged_log.py"

@@ -425,8 +425,7 @@ def delivered(protected: Protected, topic: str) -> int:
 
 @pytest.mark.parametrize("action", [0, 1, 2, 3, 4], ids=["ask", "prepare", "commit", "abort", "add brokers"])
 async def test_a_staged_version_is_ended_by_those_who_may_send_to_its_topics(protected: Protected, action: int) -> None:
-    """Others can neither end it nor add to it, and learn nothing of it. (An id of which nothing is staged has no
-    owner: docs/security.md.)"""
+    """Others can neither end it nor add to it, and learn nothing of it."""
     root = await protected.client("root", "root-secret")
     await root.put(b"0", topic="orders")
     table = protected.app.auth.table
@@ -450,3 +449,38 @@ async def test_a_staged_version_is_ended_by_those_who_may_send_to_its_topics(pro
     assert ended.code == 0, ended
     await eventually(lambda: delivered(protected, "orders") == 2)
     assert delivered(protected, "eves") == 1
+
+
+async def test_a_transactional_id_belongs_to_the_user_who_has_used_it(protected: Protected) -> None:
+    """Nothing is staged, and still nobody else commits its next version: what the owner staged for it later would
+    count as committed, and be dropped."""
+    root = await protected.client("root", "root-secret")
+    await root.put(b"0", topic="orders")
+    table = protected.app.auth.table
+    table.replace(table.contents.with_user(User(username="eve", password="eve-secret")))
+    eve = await protected.client("eve", "eve-secret")
+    alice = await protected.client("alice", "alice-secret")
+
+    async def stage_and_commit(client: Client, version: int) -> Any:
+        record = client.record("orders", b"staged %d" % version)
+        write = StagedWriteRequestHeader("p", "job", version, "a", 0, [("orders", 0, 1)], TIMEOUT_MS)
+        staged = await client.ask(R.STAGED_TRANSACTION_WRITE, write, len(record).to_bytes(4, "big") + record)
+        if staged.code != 0:
+            return staged
+        return await client.ask(R.STAGED_TRANSACTION_END, StagedEndRequestHeader("p", "job", version, 2, [("a", 1)]))
+
+    assert (await stage_and_commit(alice, 7)).code == 0
+    await eventually(lambda: delivered(protected, "orders") == 2)
+    for action in (0, 1, 2, 3, 4):
+        end = StagedEndRequestHeader("p", "job", 8, action, [], "token", "broker-a", ["broker-a"])
+        refused = await eve.ask(R.STAGED_TRANSACTION_END, end)
+        assert refused.code == NO_PERMISSION, (action, refused)
+        assert "another user has it" in refused.remark
+    assert (await stage_and_commit(root, 8)).code == 0, "a super user, who comes to own nothing"
+    assert (await stage_and_commit(alice, 9)).code == 0
+    await eventually(lambda: delivered(protected, "orders") == 4)
+    contents = table.contents.with_user(User(username="bob", password="bob-secret"))
+    table.replace(contents.with_policies("bob", POLICIES).without_user("alice"))
+    bob = await protected.client("bob", "bob-secret")
+    assert (await stage_and_commit(bob, 10)).code == 0, "an id outlives its user"
+    await eventually(lambda: delivered(protected, "orders") == 5)
