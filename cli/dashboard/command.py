@@ -16,9 +16,10 @@ from pocketmq.common.addresses import is_loopback_host
 from pocketmq.common.errors import ConfigError, PocketMQError
 
 if TYPE_CHECKING:
-    pass
+    from pocketmq.common.events import EventLog
 
 PORT: Final = 8088
+LOGGER: Final = "pocketmq.dashboard"
 
 
 def dashboard(
@@ -64,7 +65,6 @@ def dashboard(
     from pocketmq.cli.dashboard.findings import findings_of
     from pocketmq.cli.dashboard.serving import Listening, serve
     from pocketmq.cli.scenario.catalog import CATALOG
-    from pocketmq.client.log import StandardLog
     from pocketmq.dashboard.options import DashboardOptions, ScenarioInfo
 
     if not is_loopback_host(host) and not is_open and not login:
@@ -82,7 +82,7 @@ def dashboard(
         doctor=findings_of,
         scenarios=tuple(ScenarioInfo(each.name, each.incident, each.question) for each in CATALOG),
         scenario_command=(sys.executable, "-m", "pocketmq.cli.main", "scenario"),
-        log=StandardLog(),
+        log=_log(),
     )
     listening = Listening(host, port, https_cert, https_key)
     listener = listening.bind()
@@ -112,6 +112,18 @@ async def _demands_user(namesrv: str) -> bool:
                 return True
             raise
     return False
+
+
+def _log() -> "EventLog":
+    """Return a log whose log-ins and changes go to standard error."""
+    import logging
+
+    from pocketmq.client.log import StandardLog
+
+    logging.basicConfig(format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    logger = logging.getLogger(LOGGER)
+    logger.setLevel(logging.INFO)
+    return StandardLog(logger)
 
 
 def _import() -> None:

@@ -13,6 +13,7 @@ from pocketmq.cli.dashboard.findings import findings_of
 from pocketmq.client.admin.admin import Admin
 from pocketmq.testing import PocketBroker
 from tests.cli.conftest import RunCommand, environment
+from tests.dashboard.serving import token_of
 
 
 @pytest.mark.parametrize(
@@ -40,20 +41,35 @@ def test_strangers_are_not_shown_a_cluster_without_users(run_command: RunCommand
 
 @pytest.mark.slow
 def test_it_serves_a_cluster_until_sigterm(tmp_path: Path) -> None:
+    """And says on standard error who has changed what."""
     with PocketBroker() as broker:
-        command = [sys.executable, "-m", "pocketmq.cli.main", "dashboard", "--port", "0", "--namesrv", broker.namesrv]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path)
+        command = [sys.executable, "-m", "pocketmq.cli.main", "dashboard", "--port", "0", "--allow-writes"]
+        process = subprocess.Popen(
+            [*command, "--namesrv", broker.namesrv],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            cwd=tmp_path,
+        )
         try:
             assert process.stdout is not None
             ready = process.stdout.readline()
             assert ready.startswith("ready dashboard=http://127.0.0.1:")
             url = ready.strip().partition("=")[2]
-            with httpx.Client(trust_env=False, timeout=60) as client:
-                page = client.get(url)
-            assert page.status_code == 200
-            assert "1 broker answers" in page.text
+            with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+                page = client.get("/")
+                assert page.status_code == 200
+                assert "1 broker answers" in page.text
+                topic = client.get("/topics/BenchmarkTest")
+                fields = {"token": token_of(topic), "body": "x"}
+                assert client.post("/topics/BenchmarkTest/publish", data=fields).status_code == 303
             os.kill(process.pid, signal.SIGTERM)
-            assert process.wait(60) in (0, 130, -signal.SIGTERM)
+            errors = process.communicate(timeout=60)[1]
+            assert process.returncode in (0, 130, -signal.SIGTERM)
+            assert "dashboard_change what=published" in errors
+            assert "remote=127.0.0.1" in errors
+            assert "Traceback" not in errors
         finally:
             process.kill()
             process.communicate()
