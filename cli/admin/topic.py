@@ -9,6 +9,7 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.admin.topic_locate import locate
+from pocketmq.cli.admin.topic_tail import tail
 from pocketmq.cli.output import print_done, print_json, print_progress, print_rows, print_table, time_text
 from pocketmq.cli.run import build_group, confirm, run_admin
 from pocketmq.common.errors import ConfigError
@@ -27,6 +28,7 @@ def build_app() -> typer.Typer:
         alter=alter,
         describe=describe,
         locate=locate,
+        tail=tail,
         purge=purge,
         delete=delete,
     )

@@ -58,6 +58,7 @@ EFFECTS: Final = {
     "topic alter": CHANGES,
     "topic describe": READS,
     "topic locate": READS,
+    "topic tail": READS,
     "topic purge": DESTROYS,
     "topic delete": DESTROYS,
     "group list": READS,
