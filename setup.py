@@ -12,18 +12,20 @@ from setuptools import setup
 
 ROOT = Path(__file__).parent
 LINK_INTO_REPOSITORY = re.compile(r"\[([^\]]+)\]\((?![a-z]+:)[^)\s]*\)")
+PICTURE = re.compile(r"^!\[[^\]]*\]\((?![a-z]+:)[^)\s]*\)\n\n", re.MULTILINE)
 WHERE = (
     "The pages and examples that this text names are in the source distribution, and in `share/doc/pocketmq` of the\n"
     "environment that PocketMQ is installed into.\n\n"
 )
 SECOND_HEADING = re.compile(r"^## ", re.MULTILINE)
 PAGES = "share/doc/pocketmq"
-SUFFIXES = {".md", ".svg", ".py", ".ini", ".conf"}
+SUFFIXES = {".md", ".svg", ".png", ".py", ".ini", ".conf"}
 
 
 def description() -> str:
     """Return README.md for an index page."""
-    text = LINK_INTO_REPOSITORY.sub(r"\1", (ROOT / "README.md").read_text(encoding="utf-8"))
+    text = PICTURE.sub("", (ROOT / "README.md").read_text(encoding="utf-8"))
+    text = LINK_INTO_REPOSITORY.sub(r"\1", text)
     return SECOND_HEADING.sub(lambda heading: WHERE + heading[0], text, count=1)
 
 

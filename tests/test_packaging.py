@@ -40,6 +40,8 @@ def test_an_index_page_and_the_pages_of_a_wheel(monkeypatch: pytest.MonkeyPatch)
     runpy.run_path(str(ROOT / "setup.py"))
     description = given["long_description"]
     assert re.findall(r"\]\((?![a-z]+:)[^)]*\)", description) == [], "such a link is dead on a package index"
+    assert "![" not in description
+    assert "!Overview" not in description, "a picture of the repository is left out as a whole"
     assert "share/doc/pocketmq" in description.partition("\n## ")[0]
     folders = dict(given["data_files"])
     assert {"share/doc/pocketmq", "share/doc/pocketmq/docs", "share/doc/pocketmq/examples/flights"} <= set(folders)
