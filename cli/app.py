@@ -45,6 +45,7 @@ COMMANDS: Final = (
     Row("worker", "Use", "worker.command", "worker"),
     Row("bench", "Use", "bench.bench", "bench"),
     Row("brokers", "Use", "admin.brokers", "brokers"),
+    Row("top", "Use", "top.command", "top"),
     Row("scenario", "Explain", "scenario.command", "scenario"),
     Row("trace", "Explain", "messages.trace", "trace"),
     Row("explain", "Explain", "explain.command", "explain"),

@@ -66,6 +66,7 @@ EFFECTS: Final = {
     "group seek": DESTROYS,  # the former offsets
     "group delete": DESTROYS,
     "brokers": READS,
+    "top": READS,
     "ha status": READS,
     "ha promote": DESTROYS,
     "ha demote": DESTROYS,

@@ -47,7 +47,7 @@ async def test_messages_of_several_queues_come_by_store_time() -> None:
             yield came(store_timestamp=each)
         raise OSError("gone")
 
-    seen = []
+    seen: list[int] = []
 
     async def take() -> None:
         async for ready in in_order(stream([3, 9, 1, 5, 2])):
