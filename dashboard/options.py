@@ -14,7 +14,7 @@ from pocketmq.remoting.security.credentials import Credentials
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
 
-INTERVAL_S: Final = 2.0
+INTERVAL_S: Final = 3.0
 """Time between two looks at a cluster that somebody watches."""
 
 

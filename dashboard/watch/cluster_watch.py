@@ -1,4 +1,4 @@
-"""One watch of a cluster for all its viewers: looks every two seconds while somebody looks, and remembers the answers.
+"""One watch of a cluster for all its viewers: asks every three seconds while somebody looks, and keeps the answers.
 
     watch = ClusterWatch(options, credentials);  state = await watch.look();  await watch.changed(state.revision)
 
@@ -39,12 +39,14 @@ FIRST_LOOK_S: Final = 5.0
 NAMES_S: Final = 10.0
 """Time between two questions for names and producers, and visits of the doctor; ``NAMES_LOOKS`` looks if less."""
 NAMES_LOOKS: Final = 5
-TOPICS_A_LOOK: Final = 40
+TOPICS_A_LOOK: Final = 20
 """Topics that are asked one by one in a look; groups, while somebody looks at all members."""
 FOCUS_MAX: Final = 200
 FOCUS_S: Final = 15.0
 MEMBERS_MAX: Final = 500
 """Members of one group that a watch keeps."""
+AGE_LOOKS: Final = 2
+"""A group's lag in time is asked for in every second look."""
 LAGGING: Final = 10
 """Groups of the overview, whose lag in time is asked for."""
 AT_ONCE: Final = 8
@@ -343,11 +345,17 @@ class ClusterWatch:
         await asyncio.gather(*(self._group_details(group, masters) for group in asked))
 
     async def _group_details(self, group: GroupState, masters: list[BrokerState]) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - group.aged_ns >= AGE_LOOKS * self._options.interval_s * 1e9:
+            group.aged_ns = now_ns
+            await self._ages(group, masters)
+        if group.name in self._group_focus:
+            await self._members_of(group, masters)
+
+    async def _ages(self, group: GroupState, masters: list[BrokerState]) -> None:
         for topic in [each for each in group.topics.values() if each.lag][:LAGGING]:
             ages = await asyncio.gather(*(self._behind(group.name, topic.topic, each.address) for each in masters))
             topic.behind_ms = max(ages, default=0)
-        if group.name in self._group_focus:
-            await self._members_of(group, masters)
 
     async def _all_members(self, masters: list[BrokerState]) -> None:
         if time.monotonic_ns() < self._members_until_ns:

@@ -13,7 +13,7 @@ from pocketmq.remoting.protocol.group import Connection, ProducerInfo
 from pocketmq.remoting.telemetry import TelemetrySnapshot
 
 POINTS: Final = 90
-"""Values that a picture has: three minutes at a look every two seconds."""
+"""Values that a picture has: four and a half minutes at a look every three seconds."""
 
 
 def points() -> deque[float]:
@@ -118,6 +118,9 @@ class GroupState:
     connections: list[tuple[str, Connection]] = field(default_factory=list)
     """(broker, member), as they were when the watch last asked."""
     asked_ns: int = 0
+    """When its members were asked for."""
+    aged_ns: int = 0
+    """When its lag in time was asked for."""
     lags: deque[float] = field(default_factory=points)
 
     @property
