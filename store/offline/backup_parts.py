@@ -16,7 +16,7 @@ import numpy as np
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.consumequeue.consume_queue import ENTRY, ENTRY_BYTES, is_blank
 from pocketmq.store.disk.file_system import FileSystem, StoreFile
-from pocketmq.store.disk.queue_paths import queue_directory, queue_id_of, queues_directory, topic_error
+from pocketmq.store.disk.queue_paths import queue_directory, queue_id_of, queues_directory, topic_directory, topic_error
 from pocketmq.store.offline.errors import BackupFailed
 from pocketmq.store.offline.files import copy_file
 from pocketmq.store.offline.layout import INDEX_NAME_DIGITS
@@ -46,7 +46,7 @@ def copy_queues(source: FileSystem, from_root: str, target: FileSystem, to_root:
     for topic in source.list(queues_directory(from_root)):
         if topic_error(topic) is not None:
             continue
-        for queue in source.list(f"{queues_directory(from_root)}/{topic}"):
+        for queue in source.list(topic_directory(from_root, topic)):
             queue_id = queue_id_of(queue)
             if queue_id is not None:
                 directory = queue_directory(to_root, topic, queue_id)

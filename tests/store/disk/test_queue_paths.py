@@ -116,6 +116,7 @@ FOREIGN = {
     "store/consumequeue/consume_queues.py": "RocketMQ 5's batch queues, which are listed, never opened",
     "store/offline/layout.py": "lists what is there, and RocketMQ 5's batch queues",
     "store/offline/verify.py": "a text of a report",
+    "store/offline/backup_parts.py": "lists what is in a target, whatever its names, and removes what the source lacks",
     "broker/metrics/observation.py": "asks for the free space of the directory of all queues",
     "cli/doctor/disk/command.py": "asks whether a directory is a store",
 }
