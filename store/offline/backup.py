@@ -46,6 +46,8 @@ from pocketmq.store.recovery.left_buffers import look
 
 WAITS_MAX: Final = 200
 """Looks at the write buffers before a backup gives up: 10 s with pauses of 50 ms."""
+_TORN_MAX: Final = 5
+"""Looks at a header of the write buffers that is not whole, before it counts as damaged."""
 _PASSES_MAX: Final = 20
 """Rounds over closed segments; a log that grows faster than it is copied is copied from there on in one go."""
 
@@ -183,10 +185,14 @@ class Backup:
 
     def _wait_for_buffers(self) -> None:
         """Return when the files have what surviving write buffers held at the call."""
-        wanted = 0
+        wanted = torn = 0
         for _ in range(WAITS_MAX):
             left = look(self._source, self._from)
             begin, end = left.uncommitted
+            if torn < _TORN_MAX and any(kind == "torn" for kind, _ in left.refused):
+                torn += 1  # perhaps read while the broker wrote it
+                self._wait()
+                continue
             if end > begin and not left.is_alive:
                 raise BackupRefused(
                     "no backup made",
