@@ -234,6 +234,8 @@ def _layout_problems(reader: StoreReader, report: VerifyReport) -> None:
     buffers = buffers_left(reader.file_system, reader.paths)
     if buffers is not None:
         (report.problems if buffers.kind == "held" else report.notes).append(buffers.text)
+    if reader.file_system.exists(reader.paths.backup_unfinished):
+        report.problems.append("a backup that was not finished: messages are missing, and no broker opens it")
     report.problems += layout.strange[:_PROBLEMS_MAX]
     for segment in layout.segments[:_PROBLEMS_MAX]:
         if segment.have_bytes < segment.end_offset - segment.base_offset:

@@ -231,6 +231,11 @@ def test_backup_copies_a_store_and_adds_to_the_copy(store: RocketStore, tmp_path
     assert result.stdout.rstrip().endswith("ok")
     assert (target / "backup.json").exists()
     assert not (target / "backup.unfinished").exists()
+    (target / "backup.unfinished").touch()
+    result = run("verify", target)
+    assert result.exit_code == 1
+    assert "a backup that was not finished" in result.stdout
+    (target / "backup.unfinished").unlink()
     found = json.loads(run("backup", store.root / "commitlog", target, "--json").stdout)
     assert found["backup"]["is_incremental"]
     assert found["backup"]["copied_bytes"] == 0
