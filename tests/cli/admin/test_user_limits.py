@@ -1,4 +1,4 @@
-"""``--limit NAME=VALUE``."""
+"""``--quota NAME=VALUE``."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_values(text: str, number: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "bytes_in", "bytes_in=", "bytes=1", "topics=-1", "topics=1.5", "topics=1T"])
 def test_what_is_no_limit_says_what_is(text: str) -> None:
-    with pytest.raises(ConfigError, match="--limit"):
+    with pytest.raises(ConfigError, match="--quota"):
         parse_limits([text])
 
 
