@@ -4,7 +4,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 
@@ -21,6 +21,7 @@ from pocketmq.broker.metrics.label_text import LabelTexts
 from pocketmq.broker.pull.long_polling import Hold, PullHolds
 from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.request.sweepable_queue import SweepableQueue
+from pocketmq.broker.staged.id_owners import IdOwners
 from pocketmq.broker.staged.staged_table import StagedTable
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.stats_items import StatsItems
@@ -111,6 +112,12 @@ def locks() -> Filled:
 def peers_limits() -> ServerLimits:
     config = LimitsConfig(connects_per_address_per_second=1, address_bytes_in_per_second=1, user_connections_max=1)
     return ServerLimits(config, CLOCK)
+
+
+def owners() -> Filled:
+    user = SimpleNamespace(checks=True, user=SimpleNamespace(username="app"))
+    table = IdOwners(cast(Any, SimpleNamespace(may_connect=lambda name: True)))
+    return table, repeat(lambda number: table.check(cast(Any, SimpleNamespace(session=user)), f"id{number}"))
 
 
 def limited_hosts() -> Filled:
@@ -304,6 +311,7 @@ FILLS: Final[dict[str, Callable[[], Filled]]] = {
     "outcomes": ended_transactions,
     "given-up half messages": ended_transactions,
     "connections": server,
+    "owners of transactional ids": owners,
     "limits by address": limited_hosts,
     "connects by address": limited_hosts,
     "limits by user": limited_users,

@@ -276,8 +276,7 @@ async def test_a_recorded_native_session_opens_nothing_again(protected: Protecte
     victim.close()
     recorded = victim.sent
     assert len(recorded) == 3
-    queue = protected.app.store.consume_queues.get("orders", 0)
-    assert queue is not None
+    queue = await eventually(lambda: protected.app.store.consume_queues.get("orders", 0))
     await eventually(lambda: queue.max_offset == 2)
     codes = [R.HELLO, R.AUTHENTICATE, R.NATIVE_APPEND]
     for places in ((0, 1, 2), (1, 2), (2,), (0, 2)):
