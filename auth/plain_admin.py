@@ -28,6 +28,7 @@ from pocketmq.auth.policies import Entry, Match, Policy, PolicyType
 from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.limits.user_limits import NO_LIMITS
 from pocketmq.remoting.protocol.access import Resource
 
 _NAMED = ((Resource.TOPIC, "topic_perms"), (Resource.GROUP, "group_perms"))
@@ -57,6 +58,7 @@ class PlainAclAdmin:
                 password=header.secret_key or ("" if before is None else before.password),
                 user_type=UserType.SUPER if header.admin else UserType.NORMAL,
                 user_status=UserStatus.ENABLE if before is None else before.user_status,
+                limits=NO_LIMITS if before is None else before.limits,
             )
             for user in (before, after):
                 if user is not None:

@@ -18,10 +18,13 @@ from pocketmq.auth.users import UserStatus, UserType
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import JSON
+from pocketmq.remoting.limits.user_limits import UserLimits
 from pocketmq.remoting.protocol.access import Action, Resource
 from pocketmq.remoting.protocol.acl import (
     DeletePlainAccountRequestHeader,
     PlainAccountRequestHeader,
+    UserInfo,
+    UserRequestHeader,
     WhiteAddressesRequestHeader,
 )
 from tests.auth.test_auth_admin import MANAGER, ROOT, Rig
@@ -65,6 +68,16 @@ def test_an_account_becomes_a_user_with_policies_and_is_kept(rig: Rig) -> None:
     assert not may(rig, Resource.TOPIC, "payments", Action.PUB)
     assert may(rig, Resource.GROUP, "any", Action.SUB)
     assert AuthFile(str(rig.path)).load() == rig.auth.table.contents
+
+
+def test_what_49_cannot_say_of_a_user_stays(rig: Rig) -> None:
+    update(rig, NEW)
+    limits = UserLimits(bytes_in_per_second=10, topics_max=0)
+    info = UserInfo("app-user", "", "", "disable", {"bytes_in_per_second": 10, "topics_max": 0})
+    rig.ask(R.AUTH_UPDATE_USER, UserRequestHeader("app-user"), info)
+    update(rig, Account("app-user", "another-secret"))
+    user = rig.auth.table.contents.users["app-user"]
+    assert (user.password, user.user_status, user.limits) == ("another-secret", UserStatus.DISABLE, limits)
 
 
 def test_a_missing_field_stays_and_an_empty_list_takes_all_away(rig: Rig) -> None:
