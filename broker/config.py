@@ -21,6 +21,8 @@ INT_MAX: Final = (1 << 31) - 1
 VIP_PORT_STEP: Final = 2
 """The VIP channel listens that far below the listen port (RocketMQ ``MixAll.brokerVIPChannel``)."""
 VIP_CHANNEL: Final = ("OFF", "LOOPBACK", "ON")
+PERMISSION_MAX: Final = 7
+"""All bits of RocketMQ's PermName: read 4, write 2, inherit 1."""
 RELEASE_LOCKS: Final = ("OFF", "OWN", "ALL")
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:;,]+):(\d{1,5})")
@@ -239,6 +241,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 "bad setting",
                 why=f"broker.listen_port={self.listen_port} has no port {VIP_PORT_STEP} below it for the VIP channel",
                 hint="choose another port, or broker.vip_channel=OFF",
+            )
+        if not 0 <= self.broker_permission <= PERMISSION_MAX:
+            raise ConfigError(
+                "bad setting",
+                why=f"broker.broker_permission={self.broker_permission}",
+                hint="6 is read and write, 4 read only, 2 write only, 0 neither",
             )
         if self.broker_id < 0:
             raise ConfigError("bad setting", why=f"broker.broker_id={self.broker_id} is negative", hint="0 is a master")

@@ -57,7 +57,7 @@ class StoreComponents:
     lock: FileLock | None = None
 
     def settings_changed(self, config: StoreConfig) -> None:
-        """Take what can change while the store is open, from the next round of each worker on. Any thread."""
+        """Take what can change while the store is open, and wake the workers that wait. Any thread."""
         self.flush.settings_changed(config)
         if self.commit is not None:
             self.commit.settings_changed(config)

@@ -53,7 +53,11 @@ class ChangedSettings:
         running.store.gate.changed()
         if self._logs is not None:
             self._logs.levels_changed()
-        if any(change.key == "broker_permission" for change in changes):
+        keys = {change.key for change in changes}
+        if "broker_permission" in keys:
             running.environment.topics.announce_again()
-            running.registered_topics.publish()
         self._file.persist()
+        if "auto_create_topic_enable" in keys:
+            running.environment.topics.add_system_topics()  # the model of topics that sends create is one
+        if keys & {"broker_permission", "auto_create_topic_enable"}:
+            running.registered_topics.publish()

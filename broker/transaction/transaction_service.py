@@ -196,9 +196,11 @@ class TransactionService:
         if self.is_held():
             return STEP_MS
         now_ns = self.clock.monotonic_ns()
+        interval_ns = self.config.transaction_check_interval * 1_000_000  # it can change while the broker runs
+        self._round_due_ns = min(self._round_due_ns, now_ns + interval_ns)
         try:
             if now_ns >= self._round_due_ns:
-                self._round_due_ns = now_ns + self.config.transaction_check_interval * 1_000_000
+                self._round_due_ns = now_ns + interval_ns
                 self.run_round()
             self._settle()
             if now_ns >= self._persist_due_ns:

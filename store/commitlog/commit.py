@@ -28,6 +28,7 @@ class CommitService:
     def __init__(self, config: StoreConfig, log: CommitLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock
+        self._worker: Worker | None = None
         self.settings_changed(config)
         self._wakes = config.wake_commit_when_put_message
         self.is_awaited: Callable[[], bool] | None = None
@@ -37,14 +38,15 @@ class CommitService:
         self._idle = True
         self._woken = False
         self._last_commit_ns = 0
-        self._worker: Worker | None = None
 
     def settings_changed(self, config: StoreConfig) -> None:
-        """Take intervals and pages; those of a check under way stay. Any thread."""
+        """Take intervals and pages; a worker that waits for the old interval is woken. Any thread."""
         self._interval_ns = config.commit_interval_commit_log * 1_000_000
         self._thorough_ns = config.commit_commit_log_thorough_interval * 1_000_000
         self._least_pages = config.commit_commit_log_least_pages
         self._least_bytes = self._least_pages * PAGE_BYTES
+        if self._worker is not None:
+            self._worker.wake()
 
     def start(self, runner: Runner) -> None:
         """Start the worker."""

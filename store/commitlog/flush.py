@@ -35,19 +35,21 @@ class FlushService:
         self._checksums = checksums
         self._clock = clock
         self._logger = logger
+        self._worker: Worker | None = None
         self.settings_changed(config)
         self._is_timed = config.flush_commit_log_timed
         self._idle = True
         self._last_step_ns = 0
         self._last_flush_ns = 0
         self._checksummed_offset = 0
-        self._worker: Worker | None = None
 
     def settings_changed(self, config: StoreConfig) -> None:
-        """Take intervals and pages; those of a check under way stay. Any thread."""
+        """Take intervals and pages; a worker that waits for the old interval is woken. Any thread."""
         self._interval_ns = config.flush_interval_commit_log * 1_000_000
         self._thorough_ns = config.flush_commit_log_thorough_interval * 1_000_000
         self._least_pages = config.flush_commit_log_least_pages
+        if self._worker is not None:
+            self._worker.wake()
 
     def start(self, runner: Runner) -> None:
         """Start the worker; the present content of the log counts as flushed."""

@@ -119,13 +119,14 @@ class Retention:
         """Given (topic, queue id) → queue offset, returns the consumer groups of these topics that have not read that
         far.
         """
+        self._worker: Worker | None = None
+        self._clock = environment.clock
         self.settings_changed(config)
         self.spaces = (Space(), Space())
         self.removed_segments = 0
         self.freed_bytes = 0
         self._file_system = environment.file_system
         self._paths = environment.paths
-        self._clock = environment.clock
         self._segments = segments
         self._queues = queues
         self._index = index
@@ -134,7 +135,6 @@ class Retention:
         self._log = environment.log
         self._error_log = environment.error_log
         self._steady = SteadyTime(environment.clock)
-        self._disk_check_due_ns = 0
         self._round_from_ns = 0
         self._reason: Reason | None = None
         self._left = 0
@@ -142,15 +142,17 @@ class Retention:
         self._warn_from_ns = 0
         self._cleaned_offset = -1  # files that referred only to the log below it are gone
         self._clean_lock = threading.Lock()  # held over I/O; never taken by appends, reads or the event loop
-        self._worker: Worker | None = None
 
     def settings_changed(self, config: StoreConfig) -> None:
-        """Take ages, hours, intervals and limits for the next round. Any thread."""
+        """Take ages, hours, intervals and limits, and check the disk at once. Any thread."""
         self.limits = DiskLimits(config)
         self._reserved_ms = config.file_reserved_time * _HOUR_MS
         self._hours = config.delete_hours()
         self._interval_ms = config.clean_resource_interval
         self._pause_ms = float(config.delete_commit_log_files_interval)
+        self._disk_check_due_ns = self._clock.monotonic_ns()
+        if self._worker is not None:
+            self._worker.wake()
 
     # ---- life
 

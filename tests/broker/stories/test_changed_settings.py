@@ -70,6 +70,13 @@ async def test_a_broker_that_is_made_read_only_refuses_sends_on_every_path(clien
         (b"\xff=1", "not UTF-8"),
         (b"namesrvAddr=\\u12", "line 1"),
         (b"fileReservedTime=1\nwarmMapedFileEnable=true", "warm_maped_file_enable is read at the start"),
+        (b"fileReservedTime=1\nbrokerPermission=8", "broker_permission=8"),
+        (b"brokerPermission=-1", "broker_permission=-1"),
+        (b"brokerPermission=99999999999999999999999", "broker_permission=99999999999999999999999"),
+        (b"transactionTimeOut=99999999999999999999999", "at most 2147483647"),
+        (b"transactionCheckInterval=0", "at least 1"),
+        (b"diskSpaceWarningLevelRatio=nan", "not a whole number"),
+        (b"fileReservedTime=[1]", "not a whole number"),
     ],
 )
 async def test_what_is_refused_changes_nothing(body: bytes, why: str, broker: BrokerApp, client: Any) -> None:
@@ -139,3 +146,15 @@ async def test_clients_learn_the_permission_from_the_route(tmp_path: Path) -> No
     finally:
         await app.stop()
         await namesrv.stop()
+
+
+async def test_topics_are_created_once_that_is_allowed(harness: Harness) -> None:
+    """The topic that new ones are made like is there, too, and clients find it in the routes."""
+    app = await harness.broker(auto_create_topic_enable=False)
+    client = await harness.client(app)
+    assert (await client.append(("New", 0, [client.record("New", b"1")]))).code != 0
+    assert (await change(client, autoCreateTopicEnable="true")).code == 0
+    answer = await client.append(("New", 0, [client.record("New", b"1")]))
+    assert answer.code == 0, answer.remark
+    assert (await change(client, autoCreateTopicEnable="false")).code == 0
+    assert (await client.append(("Newer", 0, [client.record("Newer", b"1")]))).code != 0

@@ -72,3 +72,19 @@ def test_a_change_since_that_request_counts(change: str) -> None:
     assert site.may_see("payments"), "a change that does not concern the user"
     site.table.replace(changed[change]())
     assert not site.may_see("payments")
+
+
+def test_a_shorter_interval_does_not_wait_for_the_round_of_the_old_one() -> None:
+    fixture = TransactionFixture(
+        sim_config(), fresh_disk(), ManualClock(), transaction_check_interval=24 * 3_600_000, transaction_time_out=1
+    )
+    fixture.half(b"x")
+    fixture.clock.advance_ms(60_000)
+    fixture.service.step()
+    assert fixture.service.rounds == 0
+    msgspec.structs.force_setattr(fixture.config, "transaction_check_interval", 1000)  # as LiveSettings does
+    fixture.service.step()
+    fixture.clock.advance_ms(1000)
+    fixture.service.step()
+    assert fixture.service.rounds == 1
+    fixture.stop()

@@ -3,6 +3,7 @@
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pocketmq.common.errors import Cause
@@ -562,4 +563,22 @@ def test_a_commit_that_hangs_keeps_no_append_waiting(tmp_path: Path) -> None:
     committing.join(30)
     commit(stepped)
     assert len(stepped.bodies()) == 51
+    stepped.store.close()
+
+
+def test_a_shorter_interval_does_not_wait_for_the_end_of_the_old_one(tmp_path: Path) -> None:
+    day_ms = 24 * 3_600_000
+    stepped = pooled(tmp_path, commit_interval_commit_log=day_ms, commit_commit_log_thorough_interval=day_ms)
+    worker = next(worker for worker in stepped.runner.workers if worker.name == "commit-log")
+    append(stepped, b"first")
+    worker.step()
+    append(stepped, b"x")
+    assert worker.step() == day_ms
+    worker.woken = False
+    config = msgspec.structs.replace(stepped.store.config, commit_commit_log_thorough_interval=7)
+    stepped.store.components.settings_changed(config)
+    assert worker.woken
+    stepped.clock.advance_ms(7)
+    assert worker.step() is None
+    assert stepped.store.log.committed_offset == stepped.store.appended_offset
     stepped.store.close()

@@ -4,6 +4,7 @@ import contextlib
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX
@@ -150,4 +151,22 @@ def test_checksums_come_after_the_flush_and_what_fails_there_is_reported(tmp_pat
     assert order[0] == "commitlog"
     assert set(order[1:]) == {"checksums"}
     assert [event["event"] for event in stepped.log.events].count("checksums_not_written") == 1
+    stepped.store.close()
+
+
+def test_a_shorter_interval_does_not_wait_for_the_end_of_the_old_one(tmp_path: Path) -> None:
+    day_ms = 24 * 3_600_000
+    stepped = Stepped(tmp_path, flush_interval_commit_log=day_ms, flush_commit_log_least_pages=0)
+    worker = next(worker for worker in stepped.runner.workers if worker.name == "flush-commit-log")
+    stepped.append(b"x")
+    assert worker.step() == day_ms
+    worker.woken = False
+    stepped.store.components.settings_changed(
+        msgspec.structs.replace(stepped.store.config, flush_interval_commit_log=7)
+    )
+    assert worker.woken
+    assert worker.step() == 7
+    stepped.clock.advance_ms(7)
+    assert worker.step() is None
+    assert stepped.store.flushed_offset == stepped.store.appended_offset
     stepped.store.close()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -619,4 +620,23 @@ def test_young_segments_go_only_by_force_and_when_the_next_file_has_no_room(
     assert {(event["level"], tuple(event["topics"])) for event in kept.removed()} <= {("error", ("T",))}
     assert len(kept.warnings()) == (1 if short and not may_force else 0)
     kept.disk.used = 0
+    kept.store.close()
+
+
+def test_a_change_of_the_limits_is_looked_at_at_once(tmp_path: Path) -> None:
+    """A lower limit ends the refusals of a full disk, however long the interval is."""
+    kept = Kept(tmp_path / "store", clean_file_forcibly_enable=False, clean_resource_interval=24 * HOUR_MS)
+    worker = next(worker for worker in kept.runner.workers if worker.name == "retention")
+    kept.disk.used = 0.95
+    kept.clock.advance_ms(24 * HOUR_MS)
+    worker.step()
+    assert kept.store.retention.flags.is_disk_full
+    worker.woken = False
+    config = msgspec.structs.replace(
+        kept.store.config, disk_space_warning_level_ratio=99, clean_resource_interval=10_000
+    )
+    kept.store.components.settings_changed(config)
+    assert worker.woken
+    assert worker.step() <= 10_000
+    assert not kept.store.retention.flags.is_disk_full
     kept.store.close()
