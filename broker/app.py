@@ -10,6 +10,7 @@ import asyncio
 import posixpath
 import secrets
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -132,6 +133,7 @@ class BrokerApp:
         ask for; without it there are no limits but those of users who have their own. ``logs``: those whose levels
         can change while the broker runs; without them ``log.level`` cannot.
         """
+        config, store_config = copy(config), copy(store_config)  # they change with the settings; the caller's do not
         self.config = config
         self.store_config = store_config
         self._server_config = server_config or ServerConfig()

@@ -68,8 +68,7 @@ class SettingsAdmin:
             raise AdminRefused(error.what, why=error.why, hint=error.hint, cause=Cause.BAD_REQUEST) from error
         except (ValueError, TypeError) as error:
             raise AdminRefused("setting not changed", why=str(error), cause=Cause.BAD_REQUEST) from error
-        if changes:
-            self.take_effect(changes)
+        self.take_effect(changes)  # without changes, too: earlier ones may not be on the disk
         return encode_answer(task.request)
 
 

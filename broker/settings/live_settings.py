@@ -126,6 +126,8 @@ class LiveSettings:
     _structs: Structs = field(default_factory=dict)
     _reader: SettingsReader = field(default_factory=lambda: SettingsReader(SECTIONS))
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _applied: set[str] = field(default_factory=set)
+    """Names of ``kept`` whose values were set here, and so are no configured ones."""
 
     # ---- the table
 
@@ -142,19 +144,22 @@ class LiveSettings:
 
     def use(self, structs: Structs) -> None:
         """Set what was changed in the structs of this start. A setting that is configured otherwise since then keeps
-        its configured value, and what was changed is forgotten."""
+        its configured value, and what was changed is forgotten; so it is once it is configured as it was changed."""
         with self._lock:
             self._structs = structs
             for name, each in list(self.kept.items()):
-                if not self._is_live(name) or self._now(name) == each.value:
+                if not self._is_live(name):
+                    continue
+                if self._now(name) == each.value:
+                    if name not in self._applied:
+                        self._forget(name)
                     continue
                 try:
                     if self._now(name) != each.instead_of:
                         raise ConfigError("another value", why=f"it is configured as {self._now(name)!r} since then")
                     self._set(self._checked({name: each.value}))
                 except (ConfigError, ValueError, TypeError) as error:
-                    del self.kept[name]
-                    self.generation += 1
+                    self._forget(name)
                     why = getattr(error, "why", str(error))
                     self.log.warning("changed_setting_forgotten", setting=name, value=each.value, why=why)
 
@@ -224,8 +229,13 @@ class LiveSettings:
 
     def _set(self, changes: Sequence[Change]) -> None:
         for change in changes:
+            self._applied.add(change.name)
             for struct in self._structs[change.section]:
                 msgspec.structs.force_setattr(struct, change.key, change.after)
+
+    def _forget(self, name: str) -> None:
+        del self.kept[name]
+        self.generation += 1
 
     def _keep(self, change: Change, by: str) -> None:
         known = self.kept.get(change.name)

@@ -105,7 +105,8 @@ QUIET_TABLES: Final = [
         "work on the requests of one drain: it ends with them, and they are bounded in count and bytes",
     ),
     Quiet(
-        "broker/settings/live_settings.py LiveSettings._structs LiveSettings.kept _File.settings;"
+        "broker/settings/live_settings.py LiveSettings._structs LiveSettings.kept LiveSettings._applied"
+        " _File.settings;"
         " broker/flow_control/fast_failure.py FastFailure._all_executors; common/logs.py Logs._thresholds",
         "one for each setting that can change, each pair, each part of the server",
     ),

@@ -21,6 +21,7 @@ from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageV2RequestHeader
 from pocketmq.store.config import StoreConfig
+from pocketmq.store.disk.file_system import FileSystem
 from tests.memory import brokers_in_memory, path_in_memory  # noqa: F401, for all tests here
 
 TIMEOUT_MS = 60_000
@@ -196,13 +197,23 @@ class Harness:
         self.log = CapturedLog()
 
     async def broker(
-        self, *, store: Any = None, name: str = "store", store_settings: Any = None, **settings: Any
+        self,
+        *,
+        store: Any = None,
+        name: str = "store",
+        store_settings: Any = None,
+        file_system: FileSystem | None = None,
+        **settings: Any,
     ) -> BrokerApp:
         # a machine that is busy with other tests is no reason to refuse a send that waited 200 ms
         patient = {"listen_port": 0, "broker_name": "broker-a", "wait_time_mills_in_send_queue": 60_000}
         config = BrokerConfig(**{**patient, **settings})
         app = BrokerApp(
-            config, store_config(self._tmp_path / name, **(store_settings or {})), store=store, log=self.log
+            config,
+            store_config(self._tmp_path / name, **(store_settings or {})),
+            store=store,
+            log=self.log,
+            file_system=file_system,
         )
         await app.start()
         self._stack.push_async_callback(app.stop)

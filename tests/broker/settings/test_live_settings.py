@@ -99,6 +99,25 @@ def test_a_setting_that_was_configured_since_wins() -> None:
     assert "configured as 24 since then" in log.events[0]["why"]
 
 
+def test_a_setting_that_is_configured_as_it_was_changed_is_the_configured_one() -> None:
+    """Else the change would come back when the first value is configured again."""
+    live, _, _, _ = started()
+    live.change({"fileReservedTime": "48"}, by="ann")
+    again, _, _, log = started(live.encode(), file_reserved_time=48)
+    assert (again.changed(), again.generation, log.events) == ({}, 1, [])
+    _, store, _, _ = started(again.encode())
+    assert store.file_reserved_time == 72
+
+
+def test_a_start_in_the_same_process_keeps_what_was_changed() -> None:
+    """A change of the role starts again with structs in which the changes are set already."""
+    live, store, config, _ = started()
+    live.change({"fileReservedTime": "48"}, by="ann")
+    live.load(live.encode())
+    live.use({"broker": (config,), "store": (store,), "log": (LogConfig(),)})
+    assert live.changed() == {"store.file_reserved_time": (48, 72, "ann")}
+
+
 def test_a_value_that_is_illegal_by_now_is_forgotten() -> None:
     kept = (
         b'{"settings":{"store.delete_when":{"value":"99","instead_of":"04"},"store.gone":{"value":1,"instead_of":2}}}'

@@ -14,7 +14,9 @@ from pocketmq.common.logs import LogConfig, Logs
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.codes import RequestCode as R
+from pocketmq.store.errors import DiskError
 from tests.broker.conftest import Harness, eventually, store_config
+from tests.store.log_fakes import HookedFileSystem
 
 
 async def change(client: Any, **settings: object) -> Any:
@@ -158,3 +160,46 @@ async def test_topics_are_created_once_that_is_allowed(harness: Harness) -> None
     assert answer.code == 0, answer.remark
     assert (await change(client, autoCreateTopicEnable="false")).code == 0
     assert (await client.append(("Newer", 0, [client.record("Newer", b"1")]))).code != 0
+
+
+async def test_a_change_that_could_not_be_written_is_written_when_it_is_sent_again(harness: Harness) -> None:
+    disk = HookedFileSystem()
+    app = await harness.broker(file_system=disk)
+    client = await harness.client(app)
+
+    def fail(operation: str, path: str) -> None:
+        if "changedSettings" in path:
+            raise DiskError("no write", why="test")
+
+    disk.hook = fail
+    answer = await change(client, fileReservedTime=9)
+    assert answer.code != 0
+    assert "settings changed, and not written: they hold until the broker stops" in answer.remark
+    assert app.store.config.file_reserved_time == 9
+    assert (await change(client, fileReservedTime=9)).code != 0, "it is in force, and still not written"
+    disk.hook = None
+    assert (await change(client, fileReservedTime=9)).code == 0
+    await app.stop()
+    assert (await harness.broker()).store.config.file_reserved_time == 9
+
+
+async def test_what_a_start_forgets_does_not_come_back(harness: Harness) -> None:
+    app = await harness.broker()
+    assert (await change(await harness.client(app), fileReservedTime=9)).code == 0
+    await app.stop()
+    edited = await harness.broker(store_settings={"file_reserved_time": 24})
+    assert edited.store.config.file_reserved_time == 24
+    await edited.stop()
+    assert (await harness.broker()).store.config.file_reserved_time == 72
+
+
+async def test_settings_of_the_caller_do_not_change(harness: Harness, tmp_path: Path) -> None:
+    """Two brokers of one process may be given the same ones."""
+    config, store = BrokerConfig(listen_port=0), store_config(tmp_path / "s")
+    app = BrokerApp(config, store)
+    await app.start()
+    try:
+        assert (await change(await harness.client(app), fileReservedTime=9, brokerPermission=4)).code == 0
+    finally:
+        await app.stop()
+    assert (config.broker_permission, store.file_reserved_time) == (6, 72)
