@@ -193,7 +193,7 @@ class ClientChannel(asyncio.BufferedProtocol):
             self.close(f"no answer to the first request: {error}")
             hint = "does a RocketMQ or PocketMQ server listen there?"
             if self._security.context is None:
-                hint += " if it takes only TLS, give tls="
+                hint += " if it takes only TLS, give tls= or --tls"
             else:
                 hint += " does it want a certificate of the client, TLS(cert=...)?"
             raise ConnectFailed(f"cannot use {self.address}", why=str(error), hint=hint) from error

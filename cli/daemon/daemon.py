@@ -297,7 +297,9 @@ async def _started(
             ready += f"\n{kept_line(settings.get(StoreConfig), OsFileSystem())}"
         dashboard = settings.get(DashboardConfig)
         if shape.namesrv and shape.broker and dashboard.listen_port:
-            child = DashboardChild(dashboard, namesrv.address, logs.logger("dashboard"), is_open=auth_config.open)
+            child = DashboardChild(
+                dashboard, namesrv.address, logs.logger("dashboard"), is_open=auth_config.open, tls=tls_config
+            )
             await child.start()
             stack.push_async_callback(child.stop)
         yield f"{ready}\n"

@@ -3,7 +3,7 @@
 Pages are made in another process, so that they take nothing from the broker's interpreter; ten viewers cost the broker
 the questions of one watch (docs/dashboard.md).
 
-Lives here: ``DashboardConfig``, ``DashboardChild``.
+Lives here: ``DashboardConfig``, ``DashboardChild``, ``tls_options``.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import msgspec
 
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.events import EventLog
+from pocketmq.remoting.security.tls_config import ENFORCING, TlsConfig
 
 STOP_S: Final = 5.0
 LINE_BYTES_MAX: Final = 2_000
@@ -42,9 +43,12 @@ class DashboardConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class DashboardChild:
     """The process. A dashboard that cannot start, or ends, is logged; the broker goes on."""
 
-    def __init__(self, config: DashboardConfig, namesrv: str, log: EventLog, *, is_open: bool) -> None:
+    def __init__(
+        self, config: DashboardConfig, namesrv: str, log: EventLog, *, is_open: bool, tls: TlsConfig | None = None
+    ) -> None:
         self._log = log
-        self._arguments = ["dashboard", "--namesrv", namesrv, "--host", config.bind_address]
+        self._arguments = [] if tls is None else tls_options(tls)
+        self._arguments += ["dashboard", "--namesrv", namesrv, "--host", config.bind_address]
         self._arguments += ["--port", str(config.listen_port)]
         self._arguments += ["--allow-writes"] * config.allow_writes + ["--open"] * is_open
         self._last: deque[str] = deque(maxlen=LAST_LINES)
@@ -96,3 +100,15 @@ class DashboardChild:
         code = await process.wait()
         if self._process is not None:  # nobody has asked for its end
             self._log.warning("dashboard_ended", code=code, last_words=" / ".join(self._last))
+
+
+def tls_options(tls: TlsConfig) -> list[str]:
+    """Return the root options with which a client reaches servers with these settings. The servers' own certificate is
+    not shown: it may name a user, and visitors would act as that one."""
+    if not tls.serves_tls or not (tls.enable or tls.server_mode == ENFORCING):
+        return []
+    options = ["--tls"]
+    for name, value in (("--tls-ca", tls.client_trust_cert_path), ("--tls-server-hostname", tls.client_server_name)):
+        if value:
+            options += [name, value]
+    return options

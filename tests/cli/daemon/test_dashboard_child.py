@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from pocketmq.cli.daemon.dashboard_child import DashboardChild, DashboardConfig
+from pocketmq.cli.daemon.dashboard_child import DashboardChild, DashboardConfig, tls_options
 from pocketmq.common.errors import ConfigError
 from pocketmq.common.logs import CapturedLog
+from pocketmq.remoting.security.tls_config import TlsConfig
 from pocketmq.testing import PocketBroker
 from tests.cli.conftest import Daemon
 from tests.servers import free_port
@@ -84,6 +85,30 @@ def test_a_killed_standalone_takes_its_dashboard_along(start_daemon: Callable[..
     os.kill(daemon.process.pid, signal.SIGKILL)
     daemon.process.wait(WAIT_S)
     asyncio.run(until_it_is(0))
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, []),
+        ({"server_cert_path": "s.pem"}, []),
+        ({"server_cert_path": "s.pem", "server_mode": "enforcing"}, ["--tls"]),
+        ({"server_cert_path": "s.pem", "server_mode": "disabled", "enable": True}, []),
+        (
+            {
+                "server_cert_path": "s.pem",
+                "enable": True,
+                "client_trust_cert_path": "ca.pem",
+                "client_server_name": "broker.example.org",
+                "client_cert_path": "inner.pem",
+            },
+            ["--tls", "--tls-ca", "ca.pem", "--tls-server-hostname", "broker.example.org"],
+        ),
+    ],
+)
+def test_it_speaks_tls_where_the_servers_do(given: dict[str, Any], options: list[str]) -> None:
+    """The servers' own client certificate, which may name a super user, is not among the options."""
+    assert tls_options(TlsConfig(**given)) == options
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])
