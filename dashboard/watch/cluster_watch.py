@@ -73,6 +73,7 @@ class ClusterWatch:
         self.looks = 0
         """Looks at the cluster since the start."""
         self._task: asyncio.Task[None] | None = None
+        self._woken_revision = 0
         self._changed = asyncio.Event()
         self._looked_ns = time.monotonic_ns()
         self._names_ns = 0
@@ -101,11 +102,12 @@ class ClusterWatch:
         return self.admin
 
     async def look(self) -> ClusterState:
-        """Return what is known, at the first look after the first answers."""
+        """Return what is known; of a watch that nobody looked at for a while, after the next answers."""
         self._looked_ns = time.monotonic_ns()
         if self._task is None or self._task.done():
+            self._woken_revision = self.state.revision
             self._task = asyncio.create_task(self._run(), name="dashboard-watch")
-        if not self.state.revision:
+        if self.state.revision == self._woken_revision:  # what it knows may be hours old
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), FIRST_LOOK_S)
         return self.state

@@ -136,6 +136,18 @@ async def test_a_watch_that_nobody_looks_at_stops(broker: PocketBroker) -> None:
     await watch.stop()
 
 
+async def test_the_first_page_after_a_rest_does_not_show_what_was_before() -> None:
+    """A broker that died while nobody looked is not well on the first page that somebody opens then."""
+    with PocketBroker() as broker:
+        watch = ClusterWatch(DashboardOptions(namesrv=broker.namesrv, interval_s=0.01), None)
+        assert not (await watch.look()).problems
+        watch._looked_ns = 0
+        assert watch._task is not None
+        await asyncio.wait_for(asyncio.shield(watch._task), 60)
+    assert "cluster" in (await watch.look()).problems
+    await watch.stop()
+
+
 def test_health_says_what_is_wrong() -> None:
     state = ClusterState(revision=1)
     assert state.health() == ("failing", ["no broker is registered at the name servers"])
