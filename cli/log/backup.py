@@ -55,6 +55,9 @@ def backup(
 
     if share not in SHARES:
         raise ConfigError("bad --share", why=repr(share), hint="one of " + ", ".join(SHARES))
+    destination = os.path.realpath(os.path.expanduser(target))
+    if os.path.exists(destination) and not os.path.isdir(destination):
+        raise ConfigError("bad TARGET", why=f"{destination} is no directory", hint="name one that does not exist")
     directory, wanted_end = _source(source)
     bar: BytesBar | None = None
 
@@ -64,8 +67,8 @@ def backup(
         bar.advance(count)
 
     work = Backup(
-        directory,
-        os.path.abspath(os.path.expanduser(target)),
+        os.path.realpath(directory),  # else a link hides that one lies within the other
+        destination,
         OsFileSystem(),
         OsFileSystem(),
         wanted_end=wanted_end,
@@ -119,11 +122,20 @@ def _ask(address: str) -> tuple[dict[str, str], int]:
     """Return a broker's settings by RocketMQ's names, and the end of its log."""
     from pocketmq.cli.run import run_admin
     from pocketmq.client.admin.admin import Admin
+    from pocketmq.client.errors import BrokerAnswerError
+    from pocketmq.remoting.codes import ResponseCode
 
     found: list[tuple[dict[str, str], int]] = []
 
     async def ask(admin: Admin) -> None:
-        settings = await admin.broker_settings(address)
+        try:
+            settings = await admin.broker_settings(address)
+        except BrokerAnswerError as error:
+            if error.answer_code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            raise CommandFailed(
+                "no backup made", why=f"{address} is no broker", hint="a broker listens on 10911 by default"
+            ) from error
         await asyncio.sleep(_RUNTIME_KEPT_S)  # the next answer is younger than this command
         runtime = await admin.broker_runtime(address)
         end = runtime.get("commitLogMaxOffset", "0")

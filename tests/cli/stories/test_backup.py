@@ -11,7 +11,8 @@ from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client import Message, Producer, PullConsumer
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.connection.rebalance import MessageQueue
-from tests.cli.conftest import COMMAND, environment
+from pocketmq.testing import PocketBroker
+from tests.cli.conftest import COMMAND, RunCommand, environment
 from tests.client.consume_fakes import until
 
 ARGUMENTS = ["--profile", "small", "--set", "metrics.listen_port=0"]
@@ -96,3 +97,29 @@ def test_a_port_without_a_broker_is_named() -> None:
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60, check=False)
     assert done.returncode == 4, done.stderr
     assert "127.0.0.1:1" in done.stderr
+
+
+def test_a_link_does_not_hide_that_the_target_lies_in_the_store(run_command: RunCommand, tmp_path: Path) -> None:
+    """Neither one to the store nor one to the target."""
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("store")
+    for source, target in (("link", "store/copy"), ("store", "link/copy"), ("store", "link")):
+        refused = run_command("log", "backup", source, target)
+        assert refused.returncode != 0
+        assert b"lie within each other" in refused.stderr
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["commitlog"]
+
+
+def test_a_target_that_is_a_file_is_refused(run_command: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    refused = run_command("log", "backup", "store", "file")
+    assert refused.returncode == 2
+    assert b"is no directory" in refused.stderr
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_name_server_is_no_broker(run_command: RunCommand) -> None:
+    with PocketBroker() as broker:
+        refused, address = run_command("log", "backup", broker.namesrv, "copy"), broker.namesrv
+    assert refused.returncode == 1
+    assert f"{address} is no broker".encode() in refused.stderr
