@@ -1,6 +1,6 @@
 """What the commands about users and policies share: the answers of several servers, and passwords.
 
-Lives here: ``run_access``, ``print_results``, ``read_password``.
+Lives here: ``run_access``, ``print_results``, ``print_password``, ``read_password``.
 """
 
 import secrets
@@ -50,6 +50,14 @@ def print_results(results: Mapping[str, str], what: str, as_json: bool) -> None:
         raise CommandFailed(
             f"{what}: not on {names}", why=next(iter(failed.values())), hint="the same command can be given again"
         )
+
+
+def print_password(name: str, password: str, results: Mapping[str, str], as_json: bool) -> None:
+    """Print a password that was made here, unless no server has taken it: it would be nobody's."""
+    from pocketmq.client.admin.access_admin import DONE
+
+    if DONE in results.values():
+        print_json({"user": name, "password": password}) if as_json else print(f"password of {name}: {password}")
 
 
 def read_password(file: str, generate: bool) -> str:

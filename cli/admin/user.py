@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pocketmq.cli import options
-from pocketmq.cli.admin.access_output import print_results, read_password, run_access
+from pocketmq.cli.admin.access_output import print_password, print_results, read_password, run_access
 from pocketmq.cli.admin.user_limits import LIMIT_HELP, limits_text, parse_limits
-from pocketmq.cli.output import print_json, print_note, print_rows
+from pocketmq.cli.output import print_note, print_rows
 from pocketmq.cli.run import build_group, confirm
 from pocketmq.common.errors import ConfigError
 
@@ -48,7 +48,7 @@ def create(
     async def body(access: "AccessAdmin") -> None:
         results = await access.create_user(name, password, user_type="Super" if super_user else "Normal", limits=limits)
         if generate:
-            print_json({"user": name, "password": password}) if as_json else print(f"password of {name}: {password}")
+            print_password(name, password, results, as_json)
         print_results(results, f"create user {name}", as_json)
 
     run_access(namesrv, body)
@@ -77,7 +77,7 @@ def update(
             name, password=secret, user_type=user_type, user_status=status, limits=limits
         )
         if generate:
-            print_json({"user": name, "password": secret}) if as_json else print(f"password of {name}: {secret}")
+            print_password(name, secret, results, as_json)
         print_results(results, f"update user {name}", as_json)
 
     run_access(namesrv, body)

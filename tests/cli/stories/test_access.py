@@ -51,6 +51,7 @@ def test_users_and_policies_by_hand(start_daemon: StartDaemon, run_command: RunC
     (tmp_path / "password").write_text("app-secret-1\n")
     pocketmq("user", "create", "app", "--password-file", "password")
     assert "existed" in pocketmq("user", "create", "app", "--password-file", "-", stdin=b"other-secret\n", code=1)
+    assert "password of" not in pocketmq("user", "create", "app", "--generate", code=1), "no server has taken it"
     pocketmq("acl", "create", "app", "Topic:orders", "Pub", "Sub")
     assert "allowed" in pocketmq("acl", "test", "app", "Topic:orders", "Pub")
     assert "no matched policies." in pocketmq("acl", "test", "app", "Topic:payments", "Pub", code=1)
