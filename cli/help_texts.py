@@ -1,4 +1,5 @@
-"""Help as it is written: typer hands help texts to rich, which takes ``[words]`` for markup and leaves them out.
+"""Help as it is written: typer hands help texts to rich, which takes ``[words]`` for markup and leaves them out, and
+keeps the line ends of docstrings, which break lines in the middle on a terminal that is narrower than our source.
 
 Lives here: ``literal_help``, applied to the whole tree of commands once.
 """
@@ -10,6 +11,8 @@ import typer
 
 _BRACKET: Final = re.compile(r"(\\*)\[(?=[a-z#/@])")
 """What rich reads as a tag (rich.markup)."""
+_LINE_END: Final = re.compile(r"(?<=\S)\n(?=[^\s*-])")
+"""One within a paragraph."""
 
 
 def literal_help(command: Any) -> Any:
@@ -17,7 +20,7 @@ def literal_help(command: Any) -> Any:
     for name in ("help", "short_help", "epilog"):
         text = getattr(command, name, None)
         if text:
-            setattr(command, name, _escape(text))
+            setattr(command, name, _escape(_flow(text)))
     for parameter in command.params:
         if getattr(parameter, "help", None):
             parameter.help = _escape(parameter.help)
@@ -29,6 +32,11 @@ def literal_help(command: Any) -> Any:
     for child in getattr(command, "commands", {}).values():
         literal_help(child)
     return command
+
+
+def _flow(text: str) -> str:
+    """Join the lines of each paragraph; lists, indented lines and blocks that begin with ``\\b`` stay as they are."""
+    return _LINE_END.sub(" ", text) if "\b" not in text else text
 
 
 def _escape(text: str) -> str:

@@ -4,6 +4,7 @@ Lives here: ``commands``, the text of every command, with usage, arguments and o
 """
 
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import typer
 
 from pocketmq.cli.app import RootOptions, build_command
 
+WIDTH: Final = 120
 TEXT: Final = re.compile(r"<(?:str|list\[str\])>")
 NUMBER: Final = re.compile(r"<(?:int|float|list\[int\])(?: range)?>|\b(?:INTEGER|FLOAT)(?: RANGE)?\b")
 
@@ -32,7 +34,7 @@ def _sections(command: Any, context: Any) -> Iterator[str]:
 
 def _section(command: Any, context: Any) -> str:
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
-    parts = [f"## {context.command_path}", "", _text(command.help or ""), "", "```text", usage, "```", ""]
+    parts = [f"## {context.command_path}", "", _paragraphs(_text(command.help or "")), "", "```text", usage, "```", ""]
     records = [
         (_name(record[0]), record[1])
         for parameter in command.get_params(context)
@@ -53,6 +55,12 @@ def _name(text: str) -> str:
 def _text(text: str) -> str:
     """Return a help text without the escapes that keep rich from reading its brackets as markup."""
     return text.replace("\\[", "[").replace("\b", "").strip()
+
+
+def _paragraphs(text: str) -> str:
+    """Return a text in lines of at most ``WIDTH`` characters."""
+    lines = (textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False) for line in text.split("\n"))
+    return "\n".join("\n".join(each) for each in lines)
 
 
 def _cell(text: str) -> str:

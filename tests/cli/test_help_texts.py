@@ -44,3 +44,10 @@ def test_a_bracket_stays() -> None:
     app.command(help="pocketmq[all], 1[2], a\\[b]")(lambda: None)
     command = literal_help(typer.main.get_command(app))
     assert command.help == "pocketmq\\[all], 1[2], a\\\\\\[b]"
+
+
+def test_a_paragraph_flows() -> None:
+    """Line ends of the source do not break lines on a narrow terminal; paragraphs, lists and indented lines stay."""
+    app = typer.Typer()
+    app.command(help="One\ntwo.\n\nThree\nfour:\n  five\n- six")(lambda: None)
+    assert literal_help(typer.main.get_command(app)).help == "One two.\n\nThree four:\n  five\n- six"
