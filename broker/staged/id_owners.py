@@ -15,7 +15,7 @@ from pocketmq.common.bounds import bounded
 from pocketmq.remoting.codec import Request
 
 
-@bounded("owners of transactional ids", limit=IDS_MAX, size="users", entry_bytes=600, when_full="evicts")
+@bounded("owners of transactional ids", limit=IDS_MAX, size="users", entry_bytes=900, when_full="evicts")
 class IdOwners:
     """The owners, in memory. One thread."""
 
@@ -23,7 +23,10 @@ class IdOwners:
         """``guard``: knows the users; None where nothing is checked."""
         self._guard = guard
         self.users: dict[str, str] = {}
-        """Transactional id → user; the one that was used longest ago goes first."""
+        """Transactional id → user."""
+        self.ids: dict[str, dict[str, None]] = {}
+        """User → its ids, the one that was used longest ago first. Where there are too many ids, one of the user with
+        the most goes: so nobody drives out the ids of others with many of its own."""
 
     def check(self, request: Request, transactional_id: str) -> None:
         """Let the sender of ``request`` own the id if nobody does. Raise ``AccessDenied`` if another user does."""
@@ -31,14 +34,24 @@ class IdOwners:
         if session is None or self._guard is None or not session.checks:
             return
         name = session.user.username
-        owner = self.users.pop(transactional_id, name)
-        if owner != name and self._guard.may_connect(owner):
-            self.users[transactional_id] = owner
+        owner = self.users.get(transactional_id)
+        if owner is not None and owner != name and self._guard.may_connect(owner):
             raise AccessDenied(
                 f"User:{name} has no permission to use the transactional id {transactional_id[:80]!r}",
                 why="another user has it",
                 hint="use an id of your own, or disable the user that had it",
             )
-        if len(self.users) >= IDS_MAX:
-            del self.users[next(iter(self.users))]
+        if owner is not None:
+            self._forget(owner, transactional_id)
+        elif len(self.users) >= IDS_MAX:
+            most = max(self.ids, key=lambda user: len(self.ids[user]))
+            self._forget(most, next(iter(self.ids[most])))
         self.users[transactional_id] = name
+        self.ids.setdefault(name, {})[transactional_id] = None
+
+    def _forget(self, owner: str, transactional_id: str) -> None:
+        del self.users[transactional_id]
+        of_owner = self.ids[owner]
+        del of_owner[transactional_id]
+        if not of_owner:
+            del self.ids[owner]

@@ -180,10 +180,11 @@ TABLES: Final = [
         "tests/broker/transaction/test_transaction_commits.py::test_long_properties_and_tags_are_not_remembered",
     ),
     Row(
-        "broker/staged/id_owners.py IdOwners.users",
+        "broker/staged/id_owners.py IdOwners.users IdOwners.ids",
         "transactional ids of one user after the other",
-        "10,000, the one that was used longest ago goes",
-        "tests/broker/staged/test_id_owners.py::test_owners_are_bounded_and_those_that_are_used_stay",
+        "10,000; of the user with the most, the one that was used longest ago goes",
+        "tests/broker/staged/test_id_owners.py::test_owners_are_bounded_and_those_that_are_used_stay"
+        " tests/broker/staged/test_id_owners.py::test_a_user_with_many_ids_drives_out_only_its_own",
         declares="owners of transactional ids",
     ),
     Row(

@@ -57,3 +57,18 @@ def test_owners_are_bounded_and_those_that_are_used_stay() -> None:
     assert len(owners.users) == IDS_MAX
     assert "used" in owners.users
     assert "job-0" not in owners.users
+    assert set(owners.ids["alice"]) == set(owners.users)
+
+
+def test_a_user_with_many_ids_drives_out_only_its_own() -> None:
+    """Else ten thousand questions would make the id of another user free again."""
+    rig = Rig()
+    rig.table.replace(rig.table.contents.with_user(BOB))
+    owners = IdOwners(rig.guard)
+    owners.check(request_of(rig, ALICE), "job")
+    for number in range(IDS_MAX + 10):
+        owners.check(request_of(rig, BOB), f"flood-{number}")
+    assert (len(owners.users), len(owners.ids["bob"])) == (IDS_MAX, IDS_MAX - 1)
+    with pytest.raises(AccessDenied, match="another user has it"):
+        owners.check(request_of(rig, BOB), "job")
+    owners.check(request_of(rig, ALICE), "job")
