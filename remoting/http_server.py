@@ -369,6 +369,8 @@ def _parsed(words: list[bytes], request: bytes, host: str) -> HttpRequest:
     path, _, query = words[1].decode("latin-1").partition("?")
     headers: dict[str, str] = {}
     for line in request.split(b"\n")[1 : HEADERS_MAX + 1]:
+        if not line.strip():
+            break  # what follows is a body, or another request: no header of this one
         name, colon, value = line.partition(b":")
         if colon:
             headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")

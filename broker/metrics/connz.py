@@ -24,6 +24,7 @@ from pocketmq.remoting.tcp_info import tcp_info
 LIMIT: Final = 1024
 """Connections of one answer if the request does not say (as in NATS)."""
 LIMIT_MAX: Final = 10_000
+OFFSET_MAX: Final = (1 << 31) - 1
 GROUPS_MAX: Final = 64
 TOPICS_MAX: Final = 64
 _LANGUAGES: Final = frozenset(int(language) for language in LanguageCode)
@@ -99,8 +100,8 @@ class Connz:
             limit, offset = int(given.get("limit", LIMIT)), int(given.get("offset", 0))
         except ValueError:
             return Answer(400, TEXT, b"limit and offset are numbers\n")
-        if sort not in SORTS or not 0 < limit <= LIMIT_MAX or offset < 0:
-            text = f"sort: {', '.join(SORTS)}; limit: 1 to {LIMIT_MAX}; offset: 0 or more\n"
+        if sort not in SORTS or not 0 < limit <= LIMIT_MAX or not 0 <= offset <= OFFSET_MAX:
+            text = f"sort: {', '.join(SORTS)}; limit: 1 to {LIMIT_MAX}; offset: 0 to {OFFSET_MAX}\n"
             return Answer(400, TEXT, text.encode())
         return Answer(200, JSON, msgspec.json.encode(self.report(sort, limit, offset)) + b"\n")
 

@@ -120,6 +120,8 @@ def test_a_page_sees_its_request(world: World) -> None:
     assert world.server.answer(b"GET /tree/" + b"/" * 5000 + b" HTTP/1.1\r\n\r\n").split()[1] == b"404"
     many = b"&".join(b"p%d=1" % number for number in range(100))
     assert b"/tree/ {} None" in world.server.answer(b"GET /tree/?" + many + b" HTTP/1.1\r\n\r\n")
+    smuggled = b"GET /tree/ HTTP/1.1\r\n\r\nGET /tree/ HTTP/1.1\r\nX-Word: of another request\r\n\r\n"
+    assert world.server.answer(smuggled, "h").endswith(b"GET /tree/ {} None h")
     world.server.add(Route("/tree/of life/", lambda request: Answer(200, "text/plain", b"deeper")))
     assert world.server.answer(request).endswith(b"deeper")
 
