@@ -97,30 +97,27 @@ async def _live(request: Request) -> Response:
         raise HTTPException(404)
     if desk.viewers >= VIEWERS_MAX:
         return PlainTextResponse("too many viewers\n", 503, {"Retry-After": "10"})
-    return EventStream(_changes(desk, entry, name), desk.closing)
+    desk.viewers += 1  # before anything waits: many may come at the same time
+    return EventStream(_changes(desk, entry, name), desk.closing, desk.viewer_left)
 
 
 async def _changes(desk: Desk, entry: Entry, name: str) -> AsyncGenerator[bytes, None]:
-    desk.viewers += 1
     last = ""
-    try:
-        revision = -1
-        while True:
-            try:
-                state = await asyncio.wait_for(entry.watch.changed(revision), ALIVE_S)
-            except TimeoutError:
-                yield b": waiting\n\n"
-                continue
-            if not desk.is_still(entry):
-                yield event("end", "")
-                return
-            revision = state.revision
-            text = desk.fragment(entry, name)
-            if text != last:
-                last = text
-                yield event("page", text, revision)
-    finally:
-        desk.viewers -= 1
+    revision = -1
+    while True:
+        try:
+            state = await asyncio.wait_for(entry.watch.changed(revision), ALIVE_S)
+        except TimeoutError:
+            yield b": waiting\n\n"
+            continue
+        if not desk.is_still(entry):
+            yield event("end", "")
+            return
+        revision = state.revision
+        text = desk.fragment(entry, name)
+        if text != last:
+            last = text
+            yield event("page", text, revision)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

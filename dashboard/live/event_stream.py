@@ -4,7 +4,7 @@ Lives here: ``EventStream``, ``event``.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -23,16 +23,23 @@ def event(name: str, data: str, number: int = 0) -> bytes:
 
 class EventStream(Response):
     """An ASGI response of events. The generator is closed when the viewer has gone, or does not read, and when the
-    server closes: a stream never ends by itself.
+    server closes: a stream never ends by itself. ``left`` is called at the end, even if no event was made.
     """
 
-    def __init__(self, events: AsyncGenerator[bytes, None], closing: asyncio.Event) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], closing: asyncio.Event, left: Callable[[], None]) -> None:
         super().__init__()
         self._events = events
         self._closing = closing
+        self._left = left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send until the generator ends or the viewer goes."""
+        try:
+            await self._stream(receive, send)
+        finally:
+            self._left()
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         sending = asyncio.create_task(self._send(send), name="dashboard-events")

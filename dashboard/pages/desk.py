@@ -162,6 +162,10 @@ class Desk:
             )
         return fields
 
+    def viewer_left(self) -> None:
+        """Note that a page that moved has been closed."""
+        self.viewers -= 1
+
     # ---- answers
 
     def page(self, entry: Entry, template: str, *, status: int = 200, **context: Any) -> Response:

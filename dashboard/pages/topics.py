@@ -5,6 +5,7 @@ Lives here: ``routes``, ``fragments``.
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import quote
 
@@ -92,31 +93,26 @@ async def _tail(request: Request) -> Response:
 
     async def events() -> AsyncGenerator[bytes, None]:
         number = 0
-        try:
-            yield event("open", "")
-            while True:
-                try:
-                    await asyncio.wait_for(viewer.wake.wait(), ALIVE_S)
-                except TimeoutError:
-                    yield b": waiting\n\n"
-                if not desk.is_still(entry):
-                    yield event("end", "logged out")
-                    return
-                messages, left_out = viewer.take()
-                for message in messages:
-                    number += 1
-                    yield event(
-                        "message", desk.text("_tail_row.html", message=message, shown=desk.line(message)), number
-                    )
-                if left_out:
-                    yield event("left_out", str(left_out), number)
-                if tail.task.done():
-                    yield event("end", "" if tail.error is None else str(tail.error), number)
-                    return
-        finally:
-            desk.tails.leave(key, viewer)
+        yield event("open", "")
+        while True:
+            try:
+                await asyncio.wait_for(viewer.wake.wait(), ALIVE_S)
+            except TimeoutError:
+                yield b": waiting\n\n"
+            if not desk.is_still(entry):
+                yield event("end", "logged out")
+                return
+            messages, left_out = viewer.take()
+            for message in messages:
+                number += 1
+                yield event("message", desk.text("_tail_row.html", message=message, shown=desk.line(message)), number)
+            if left_out:
+                yield event("left_out", str(left_out), number)
+            if tail.task.done():
+                yield event("end", "" if tail.error is None else str(tail.error), number)
+                return
 
-    return EventStream(events(), desk.closing)
+    return EventStream(events(), desk.closing, partial(desk.tails.leave, key, viewer))
 
 
 async def _publish(request: Request) -> Response:

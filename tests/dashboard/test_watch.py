@@ -7,6 +7,7 @@ import time
 import httpx
 import pytest
 
+from pocketmq.dashboard import application
 from pocketmq.dashboard.live.tail import WAITING_MAX, Viewer
 from pocketmq.dashboard.options import DashboardOptions
 from pocketmq.dashboard.watch.cluster_watch import ClusterWatch
@@ -166,3 +167,25 @@ def test_a_topic_s_rate_is_its_growth() -> None:
 def test_a_group_is_as_far_behind_as_its_oldest_message() -> None:
     group = GroupState("g", {"a": GroupTopic("a", 3, behind_ms=70), "b": GroupTopic("b", 0, behind_ms=900)})
     assert (group.lag, group.behind_ms) == (3, 70)
+
+
+def test_viewers_that_come_at_the_same_time_are_counted_at_once(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound holds before the first of them has got a page; those that go make room."""
+    monkeypatch.setattr(application, "VIEWERS_MAX", 3)
+    served.client().get("/")
+    host, _, port = served.url.removeprefix("http://").partition(":")
+    viewers = [socket.create_connection((host, int(port))) for _ in range(30)]
+    try:
+        for viewer in viewers:
+            viewer.sendall(f"GET /live/overview HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        first = [viewer.recv(12) for viewer in viewers]
+        assert sorted(first) == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"] * 27
+    finally:
+        for viewer in viewers:
+            viewer.close()
+    deadline = time.monotonic() + 60
+    while served.desk.viewers:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
