@@ -637,6 +637,8 @@ def test_a_change_of_the_limits_is_looked_at_at_once(tmp_path: Path) -> None:
     )
     kept.store.components.settings_changed(config)
     assert worker.woken
-    assert worker.step() <= 10_000
+    next_ms = worker.step()
+    assert next_ms is not None
+    assert next_ms <= 10_000
     assert not kept.store.retention.flags.is_disk_full
     kept.store.close()
