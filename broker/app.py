@@ -377,7 +377,7 @@ class BrokerApp:
                     self._role.config, state, off_loop, self._clock, self._logger("ha"), self._security
                 )
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
-            self._changed_settings.live.share("store", running.store.config)
+            self._changed_settings.begin(running)
             self.auth.table.on_change = partial(mailbox.post, running.pulls.recheck)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
@@ -547,7 +547,7 @@ class BrokerApp:
         self._changed_settings.load((self.config, role.config), stores)
 
     def _settings_changed(self, changes: Sequence[Change]) -> None:
-        self._changed_settings.take_effect(self._run, self._role, changes)
+        self._changed_settings.take_effect(self._role, changes)
 
     def _environment(self, observation: Observation, state: HaState, mailbox: LoopMailbox) -> BrokerEnvironment:
         def change_role(role: str, broker_id: int, accept_loss: bool) -> None:

@@ -1,13 +1,13 @@
 r"""Java's property files, RocketMQ's format of ``broker.conf`` and ``namesrv.conf``.
 
-Lives here: ``read_properties``; ``looks_like_properties`` tells such a file from TOML. Format:
+Lives here: ``read_properties``, ``write_properties``; ``looks_like_properties`` tells such a file from TOML. Format:
 ``java.util.Properties.load`` (Java 8): ``#`` and ``!`` open comments; ``=``, ``:`` or blanks end a key; a line that
 ends with an odd number of backslashes goes on in the next one; ``\t \n \r \f`` and ``\uXXXX`` are escapes, and any
 other escaped character stands for itself.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pocketmq.common.errors import ConfigError
@@ -20,6 +20,9 @@ _BLANKS: Final = " \t\f"
 _KEY: Final = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.|$)", re.DOTALL)
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_NAMES_OF_ESCAPES: Final = {character: name for name, character in _ESCAPES.items()}
+_KEY_MARK: Final = re.compile(r"[\\=:#!\s\ufeff]")
+_VALUE_MARK: Final = re.compile(r"[\\\t\n\r\f]|^ ")
 
 
 class Property(NamedTuple):
@@ -51,6 +54,21 @@ def read_properties(text: str, name: str) -> list[Property]:
         except ValueError as error:
             raise ConfigError("bad setting", why=f"{name} line {line}: {error}", hint="write \\uXXXX") from error
     return found
+
+
+def write_properties(settings: Mapping[str, str]) -> str:
+    r"""Return settings as lines from which every reader gets the same names and values, whatever characters they have.
+
+    >>> write_properties({"delete when": "04\n#", "path": "C:\\x"})
+    'delete\\ when=04\\n#\npath=C:\\\\x\n'
+    """
+    return "".join(
+        f"{_KEY_MARK.sub(_escaped, name)}={_VALUE_MARK.sub(_escaped, value)}\n" for name, value in settings.items()
+    )
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "\\" + _NAMES_OF_ESCAPES.get(match[0], match[0])
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -39,6 +39,7 @@ class ChangedSettings:
         self._file = PersistedTable(self.live, path, file_system, log, durable=store_config.sync_on_close)
         self._logs = logs
         self._log = log
+        self._running: Running | None = None
 
     def load(self, brokers: Sequence[msgspec.Struct], stores: Sequence[msgspec.Struct]) -> None:
         """Take what was changed before into the structs of this start. Raises ``CorruptRecord``."""
@@ -54,9 +55,16 @@ class ChangedSettings:
         except StoreError as error:
             self._log.warning("changed_settings_not_written", error=str(error), path=self._file.path)
 
-    def take_effect(self, running: Running, role: RoleOfRun, changes: Sequence[Change]) -> None:
+    def begin(self, running: Running) -> None:
+        """Serve this run from now on."""
+        self._running = running
+        self.live.share("store", running.store.config)
+
+    def take_effect(self, role: RoleOfRun, changes: Sequence[Change]) -> None:
         """Tell whatever does not read its settings each time, and write the changes down, earlier ones that could not
-        be written too. Raises ``StoreError``."""
+        be written too; also while the broker stops. Raises ``StoreError``."""
+        running = self._running
+        assert running is not None, "begin first"
         if changes:
             self._tell(running, role, {change.key for change in changes})
         try:

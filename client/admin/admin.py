@@ -17,6 +17,7 @@ from pocketmq.client.errors import BrokerAnswerError, ClientError, NotStarted
 from pocketmq.client.lifecycle import Lifecycle
 from pocketmq.client.pull.offsets import StartPosition
 from pocketmq.common.errors import Cause, MessageIllegal, PocketMQError
+from pocketmq.common.java_properties import write_properties
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.message_id import parse_offset_msg_id
 from pocketmq.common.record import host_text
@@ -182,7 +183,7 @@ class Admin(Lifecycle):
         """Change settings of a running broker, all or none, by our names or RocketMQ's. They hold at once, and over
         restarts while the configuration of the broker stays as it is. Raises ``BrokerAnswerError`` with the broker's
         reason, for a PocketMQ broker also where a setting is read at its start only."""
-        body = "".join(f"{name}={value}\n" for name, value in settings.items()).encode()
+        body = write_properties(settings).encode()
         response = await self._connection_request(address, RequestCode.UPDATE_BROKER_CONFIG, None, body)
         check_answer(response, "settings not changed", address)
 

@@ -1,11 +1,11 @@
 """Java's property files: read as java.util.Properties reads them (the pairs below are what Java 17 returned)."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pocketmq.common.errors import ConfigError
-from pocketmq.common.java_properties import looks_like_properties, read_properties
+from pocketmq.common.java_properties import looks_like_properties, read_properties, write_properties
 
 
 @pytest.mark.parametrize(
@@ -63,3 +63,11 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except ConfigError:
         return
     assert lines == sorted(set(lines))
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), st.text(max_size=8)))
+@example({"log.level": "info\nbrokerPermission=0", "a": "b\\", "#x": " y", "k=": ":"})
+def test_what_is_written_is_what_is_read(settings: dict[str, str]) -> None:
+    """No value becomes another setting; only blanks at the end of a value are lost."""
+    read = read_properties(write_properties(settings), "x")
+    assert {each.key: each.value for each in read} == {name: value.rstrip() for name, value in settings.items()}

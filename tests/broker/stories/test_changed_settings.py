@@ -1,6 +1,8 @@
 """UPDATE_BROKER_CONFIG at a running broker: it takes effect, is shown, and holds over a start."""
 
+import asyncio
 import io
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from pocketmq.common.logs import LogConfig, Logs
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.codes import RequestCode as R
+from pocketmq.remoting.protocol.spec import Pool
 from pocketmq.store.errors import DiskError
 from tests.broker.conftest import Harness, eventually, store_config
 from tests.store.log_fakes import HookedFileSystem
@@ -181,6 +184,31 @@ async def test_a_change_that_could_not_be_written_is_written_when_it_is_sent_aga
     assert (await change(client, fileReservedTime=9)).code == 0
     await app.stop()
     assert (await harness.broker()).store.config.file_reserved_time == 9
+
+
+async def test_a_change_that_waits_for_the_disk_while_the_broker_stops(harness: Harness) -> None:
+    """The one that is being written is kept, and so is the one behind it."""
+    disk, begun, may_go_on = HookedFileSystem(), threading.Event(), threading.Event()
+    app = await harness.broker(file_system=disk)
+    client, other = await harness.client(app), await harness.client(app)
+
+    def hang(operation: str, path: str) -> None:
+        if "changedSettings" in path:
+            begun.set()
+            assert may_go_on.wait(60)
+
+    disk.hook = hang
+    first = asyncio.create_task(change(client, fileReservedTime=9))
+    await eventually(begun.is_set)
+    assert (await shown(other))["fileReservedTime"] == "9", "questions are answered meanwhile"
+    second = asyncio.create_task(change(other, fileReservedTime=8))
+    await eventually(lambda: len(app.request_table.executor(Pool.ADMIN.value).queue))
+    stop = asyncio.create_task(app.stop())
+    await eventually(lambda: app._running is None)
+    may_go_on.set()
+    await stop
+    assert ((await first).code, (await second).code) == (0, 0)
+    assert (await harness.broker()).store.config.file_reserved_time == 8
 
 
 async def test_what_a_start_forgets_does_not_come_back(harness: Harness) -> None:
