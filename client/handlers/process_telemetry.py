@@ -83,7 +83,7 @@ class Processing:
             self.telemetry.spans.end(self.operation)
             return
         if len(self.messages) > 1:
-            self.operation.set({LATER_COUNT: len(outcome.later)})
+            self.telemetry.spans.tell(self.operation, {LATER_COUNT: len(outcome.later)})
         self.telemetry.remember(outcome.later, self.operation)
         failure = GIVEN_UP if outcome.delay_level == DEAD_LETTER else LATER
         self.telemetry.spans.end(self.operation, failure=failure, why=outcome.reason)

@@ -68,11 +68,6 @@ class Operation:
         self.attributes = attributes
         """Of its metrics: few values, so that there are few series."""
 
-    def set(self, attributes: Mapping[str, Any]) -> None:
-        """Add attributes to the span."""
-        if self.span.is_recording():
-            self.span.set_attributes(attributes)
-
 
 class Spans:
     """Makes the spans and counts the metrics of one client instance. Callable from any thread."""
@@ -337,9 +332,22 @@ class Spans:
 
     # -- on the way --------------------------------------------------------------------------------------------
 
+    def tell(self, operation: Operation, attributes: Mapping[str, Any]) -> None:
+        """Add attributes to the span."""
+        try:
+            if operation.span.is_recording():
+                operation.span.set_attributes(attributes)
+        except Exception as fault:
+            self._fault(fault)
+
     def attempts(self, operation: Operation, attempts: Sequence[Attempt]) -> None:
         """Add an event for each failed attempt of a send. A broker's text is not told: its code and cause are."""
-        span = operation.span
+        try:
+            self._add_attempts(operation.span, attempts)
+        except Exception as fault:
+            self._fault(fault)
+
+    def _add_attempts(self, span: Span, attempts: Sequence[Attempt]) -> None:
         if not span.is_recording():
             return
         for attempt in attempts[:ATTEMPTS_MAX]:
@@ -374,7 +382,7 @@ class Spans:
                 told[name] = value
         if attempts > 1:
             told[names.SEND_ATTEMPTS] = attempts
-        operation.set(told)
+        self.tell(operation, told)
 
     # -- end ---------------------------------------------------------------------------------------------------
 
@@ -386,7 +394,10 @@ class Spans:
         ``why``: the application's text about a failure, which only ``exception_texts`` lets into the span.
         """
         try:
-            self._end(operation, error, failure if error is None else error_type(error), why)
+            try:
+                self._end(operation, error, failure if error is None else error_type(error), why)
+            finally:
+                operation.span.end()
         except Exception as fault:
             self._fault(fault)
 
@@ -402,7 +413,6 @@ class Spans:
             self._duration.record(took_s, operation.attributes)
             if operation.type == names.SEND[1]:
                 self._sent.add(operation.count, operation.attributes)
-        operation.span.end()
 
     def _fault(self, fault: Exception) -> None:
         """Log the first, second, fourth … exception of a sampler, processor or reader of the application's: none of

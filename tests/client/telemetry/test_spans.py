@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import HistogramDataPoint
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
-from opentelemetry.trace import INVALID_SPAN_CONTEXT
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, NoOpTracer, NoOpTracerProvider
 
 from pocketmq.client import BrokerAnswerError, ConfigError, ConnectionLost, Message, NoRoute, SendFailed
 from pocketmq.client.errors import Attempt
@@ -163,3 +163,42 @@ def test_a_fault_of_the_applications_processors_costs_no_message() -> None:
         spans.end(operation, KeyError())
     assert spans.faults == 10
     assert [event["faults"] for event in log.events] == [1, 2, 4, 8]
+
+
+class BrokenSpan(NonRecordingSpan):
+    """A span of an application that raises whatever it is told, and ends."""
+
+    ended = 0
+
+    def is_recording(self) -> bool:
+        return True
+
+    def _raise(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("told")
+
+    set_attribute = set_attributes = set_status = add_event = _raise
+
+    def end(self, end_time: int | None = None) -> None:
+        type(self).ended += 1
+
+
+class BrokenTracer(NoOpTracer):
+    def start_span(self, *_: Any, **__: Any) -> BrokenSpan:
+        return BrokenSpan(INVALID_SPAN_CONTEXT)
+
+
+class BrokenTracers(NoOpTracerProvider):
+    def get_tracer(self, *_: Any, **__: Any) -> BrokenTracer:
+        return BrokenTracer()
+
+
+def test_a_span_that_takes_nothing_costs_no_message_and_ends() -> None:
+    """What a send tells on its way is told where the futures of other sends are still waiting."""
+    spans = Spans(Telemetry(tracer_provider=BrokenTracers()), "client", SystemClock(), CapturedLog())
+    operation, _ = spans.send(Message("T", b"x"), 0)
+    spans.attempts(operation, [Attempt("b", "h:1", "answer", 1.0, 2, "busy")])
+    spans.stored(operation, address="h:1", attempts=2)
+    spans.tell(operation, {"a": 1})
+    spans.end(operation, KeyError())
+    assert BrokenSpan.ended == 1
+    assert spans.faults == 4
