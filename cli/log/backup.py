@@ -59,6 +59,8 @@ def backup(
     if os.path.exists(destination) and not os.path.isdir(destination):
         raise ConfigError("bad TARGET", why=f"{destination} is no directory", hint="name one that does not exist")
     directory, wanted_end = _source(source)
+    directory = os.path.realpath(directory)  # else a link hides that one lies within the other
+    _check_links(directory, destination)
     bar: BytesBar | None = None
 
     def show(count: int, total: int) -> None:
@@ -67,7 +69,7 @@ def backup(
         bar.advance(count)
 
     work = Backup(
-        os.path.realpath(directory),  # else a link hides that one lies within the other
+        directory,
         destination,
         OsFileSystem(),
         OsFileSystem(),
@@ -92,6 +94,21 @@ def backup(
             print_report(report)
     if report is not None and not report.ok:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _check_links(directory: str, destination: str) -> None:
+    """Refuse a target in a part of the store that lies elsewhere, as a commitlog/ on another disk does."""
+    if not os.path.isdir(directory):
+        return
+    with os.scandir(directory) as entries:
+        links = [entry.path for entry in entries if entry.is_symlink()]
+    for link in links:
+        if f"{destination}/".startswith(f"{os.path.realpath(link)}/"):
+            raise CommandFailed(
+                "no backup made",
+                why=f"{destination} lies within {link}",
+                hint="name a target outside of the store, best on another disk",
+            )
 
 
 def _pause() -> None:

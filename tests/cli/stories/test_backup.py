@@ -110,6 +110,19 @@ def test_a_link_does_not_hide_that_the_target_lies_in_the_store(run_command: Run
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["commitlog"]
 
 
+def test_a_part_of_the_store_on_another_disk_takes_no_backup(run_command: RunCommand, tmp_path: Path) -> None:
+    (tmp_path / "disk" / "log").mkdir(parents=True)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "commitlog").symlink_to(tmp_path / "disk" / "log")
+    for target in ("disk/log", "disk/log/copy", "store/commitlog/copy"):
+        refused = run_command("log", "backup", "store", target)
+        assert refused.returncode == 1
+        assert b"lies within" in refused.stderr or b"lie within" in refused.stderr
+    assert not list((tmp_path / "disk" / "log").iterdir())
+    done = run_command("log", "backup", "store", "disk/copy")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_target_that_is_a_file_is_refused(run_command: RunCommand, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     refused = run_command("log", "backup", "store", "file")
