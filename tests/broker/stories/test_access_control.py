@@ -127,8 +127,7 @@ async def test_small_sends_of_a_known_user_take_the_short_path(protected: Protec
     table = protected.app.auth.table
     table.replace(table.contents.with_policies("alice", ()))
     assert (await alice.append(("orders", 0, [alice.record("orders")]))).code == NO_PERMISSION
-    queue = protected.app.store.consume_queues.get("payments", 0)
-    assert queue is not None
+    queue = await eventually(lambda: protected.app.store.consume_queues.get("payments", 0))
     assert queue.max_offset == 1
 
 
