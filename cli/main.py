@@ -47,6 +47,9 @@ def _run(command: Any) -> None:
             sys.exit(ExitCode.USAGE)
         context = getattr(error, "ctx", None)
         hint = f"{context.command_path} --help" if context is not None else "pocketmq --help"
+        option = getattr(error, "option_name", "")
+        if context is not None and option in {each for parameter in command.params for each in parameter.opts}:
+            hint = f"it stands before the command: pocketmq {option} … {context.command_path.removeprefix('pocketmq ')}"
         print_error(ConfigError(error.format_message().rstrip("."), hint=hint))
         sys.exit(ExitCode.USAGE)
     sys.exit(code if isinstance(code, int) else ExitCode.OK)

@@ -71,7 +71,9 @@ async def connect(
     except OSError as error:
         why = os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error.strerror
         if security.context is not None and isinstance(error, ConnectionResetError | ConnectionAbortedError):
-            raise failed(f"it closed the connection during the TLS handshake: {why or error}", _HINT_PLAIN) from error
+            detail = why or str(error)  # uvloop gives none
+            text = "it closed the connection during the TLS handshake"
+            raise failed(f"{text}: {detail}" if detail else text, _HINT_PLAIN) from error
         raise failed(why or str(error)) from error
     except (ValueError, OverflowError) as error:  # of the address; a UnicodeError is one
         raise ConnectFailed(f"cannot connect to {address!r}", why="it is not host:port") from error
