@@ -62,6 +62,7 @@ def _run(command: Sequence[str | Path], directory: Path, timeout_s: float) -> st
         check=False,
     )
     if done.returncode != 0:
+        print(done.stdout[-4000:], file=sys.stderr)
         raise subprocess.CalledProcessError(done.returncode, done.args, done.stdout)
     return done.stdout
 
