@@ -11,6 +11,7 @@ from pocketmq.client.connection.broker_addresses import BrokerAddressMap
 from pocketmq.client.errors import BrokerAnswerError, NoNameServer, NoRoute
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.remoting.channel import ClientChannel
 from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -126,17 +127,27 @@ class NameServers:
     async def request_at(
         self, address: str, code: int, header: Header | None, body: bytes = b"", *, timeout_ms: float
     ) -> Response:
-        """Send a request to one name server, whether in use or not."""
-        async with asyncio.timeout(timeout_ms / 1000):
-            channel = await self._pool.get(address)
+        """Send a request to one name server, whether in use or not, or to a broker."""
+        channel = await self._channel(address, timeout_ms)
         return await channel.request(code, header, body, timeout_ms=int(timeout_ms))
 
     async def is_pocketmq(self, address: str, *, timeout_ms: float) -> bool:
         """Return whether a name server is PocketMQ's: RocketMQ's do not know our codes, and 4.9 does not refuse
         them."""
-        async with asyncio.timeout(timeout_ms / 1000):
-            channel = await self._pool.get(address)
+        channel = await self._channel(address, timeout_ms)
         return channel.announcement is not None
+
+    async def _channel(self, address: str, timeout_ms: float) -> ClientChannel:
+        """Return a connection. Raises ``ConnectFailed`` where a server takes it and says nothing in time."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._pool.get(address)
+        except TimeoutError as error:
+            raise ConnectFailed(
+                f"cannot use {address}",
+                why=f"no connection within {timeout_ms:.0f} ms",
+                hint="does the process there hang, or a firewall drop what comes?",
+            ) from error
 
     async def has_brokers(self, *, timeout_ms: float) -> bool:
         """Return whether any broker is registered; also where the name server does not say."""

@@ -1,12 +1,15 @@
 """Name-server addresses."""
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
 
-from pocketmq.client.connection.name_servers import parse_addresses
+from pocketmq.client.connection.name_servers import NameServers, parse_addresses
 from pocketmq.client.errors import NoNameServer
+from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
+from pocketmq.remoting.errors import ConnectFailed
 
 
 def test_lists_and_strings() -> None:
@@ -36,3 +39,19 @@ def test_other_types_are_refused(bad: Any) -> None:
     """The error has the value."""
     with pytest.raises(ConfigError, match="neither str nor a list"):
         parse_addresses(bad)
+
+
+class SilentPool:
+    """Connections to a server that takes them and never says anything."""
+
+    async def get(self, _address: str) -> Any:
+        await asyncio.get_running_loop().create_future()
+
+
+async def test_a_server_that_hangs_is_one_that_cannot_be_reached() -> None:
+    """The error is ours and names the server, so that commands and the dashboard can tell it."""
+    servers = NameServers(["a:1"], cast("Any", SilentPool()), SystemClock())
+    with pytest.raises(ConnectFailed, match="cannot use b:2: no connection within 1 ms"):
+        await servers.request_at("b:2", 26, None, timeout_ms=1)
+    with pytest.raises(ConnectFailed, match="cannot use b:2"):
+        await servers.is_pocketmq("b:2", timeout_ms=1)
