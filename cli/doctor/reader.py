@@ -138,6 +138,7 @@ class BrokerReader:
                 runtime = await self._runtime(channel)
             except PocketMQError:
                 rest.cancel()
+                await asyncio.gather(rest, return_exceptions=True)  # else asyncio logs that nobody asked how it ended
                 raise
         except PocketMQError as error:
             return Reading(target, self._clock.now_ms(), error=error)

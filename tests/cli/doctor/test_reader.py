@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -107,6 +108,29 @@ async def test_a_broker_that_does_not_answer_says_what_to_check() -> None:
     assert reading.error is not None
     assert "does not answer" in reading.error.what
     assert "admin thread" in what_to_check(reading.error)[0]
+
+
+async def test_questions_that_are_given_up_leave_nothing_for_asyncio_to_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are cancelled when the first one has failed, and asked how they ended."""
+    logged: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+
+    async def never(*_: object) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async def refuses(*_: object) -> None:
+        await asyncio.sleep(0)
+        raise NoNameServer("no runtime table")
+
+    async with java_server(rocketmq) as address, BrokerReader(timeout_ms=1000) as reader:
+        monkeypatch.setattr(reader, "_settings", never)
+        monkeypatch.setattr(reader, "_runtime", refuses)
+        reading = await reader.read(Target("b", address))
+        assert isinstance(reading.error, NoNameServer)
+        del reading
+        gc.collect()
+        await asyncio.sleep(0)
+    assert not logged
 
 
 async def test_an_answer_that_is_no_runtime_table_is_an_error() -> None:
