@@ -47,9 +47,8 @@ def print_results(results: Mapping[str, str], what: str, as_json: bool) -> None:
         print_table(("server", "result"), list(results.items()), title=what)
     if failed:
         names = ", ".join(failed)
-        raise CommandFailed(
-            f"{what}: not on {names}", why=next(iter(failed.values())), hint="the same command can be given again"
-        )
+        hint = "the same command can be given again" if DONE in results.values() else ""
+        raise CommandFailed(f"{what}: not on {names}", why=next(iter(failed.values())), hint=hint)
 
 
 def print_password(name: str, password: str, results: Mapping[str, str], as_json: bool) -> None:
