@@ -113,7 +113,8 @@ def test_where_nobody_is_checked_nobody_logs_in(broker: PocketBroker) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [lambda text: text[:-1] + "0x"[text[-1] == "0"], lambda text: "A" + text[1:], lambda text: ""]
+    "change",
+    [lambda text: text[:-1] + "0x"[text[-1] == "0"], lambda text: "BA"[text[0] == "B"] + text[1:], lambda text: ""],
 )
 def test_a_cookie_that_was_changed_is_a_new_visitor(dashboard: Served, change: object) -> None:
     browser = dashboard.client()

@@ -62,7 +62,13 @@ def test_a_backup_under_load_has_everything_acknowledged_before(tmp_path: Path, 
                     {MessageQueue("orders", "broker-a", queue_id): offset for queue_id, offset in committed.items()}
                 )
             path = broker.data_dir / "config" / "consumerOffset.json"
-            await until(lambda: b"billing" in path.read_bytes())  # written every 5 s; not promised before
+
+            def written() -> bool:
+                """The file is written every 5 s, perhaps between the two commits; nothing is promised before."""
+                table = json.loads(path.read_bytes())["offsetTable"].get("orders@billing", {})
+                return {int(queue_id): offset for queue_id, offset in table.items()}.items() >= committed.items()
+
+            await until(written)
             await asyncio.to_thread(back_up, str(broker.data_dir), tmp_path / "copy")
             before = dict(acknowledged)
             report = await asyncio.to_thread(back_up, broker.address, tmp_path / "copy")
