@@ -15,6 +15,9 @@ from tests.profiles import hypothesis_seed
 
 TEST_S: Final = 300.0
 """Bound of one test, against a hang: some take more than a minute, and two slow cores more than two."""
+BOOTSTRAPPED: Final = tuple(f"tests/install/test_{name}.py" for name in ("image", "compose", "systemd"))
+"""They bootstrap a Debian, which takes half of the time; on a machine of CI without debootstrap they would skip. ``make
+deep`` runs them."""
 ALONE_S: Final = 330.0
 """Bound of a test that is tried again."""
 
@@ -45,7 +48,7 @@ def main() -> int:
             f"soak: --hypothesis-seed={seed}", flush=True
         )  # also in the second try: an example that fails, fails again
         alone = ["-m", "soak", *QUIET, f"--timeout={TEST_S:.0f}", f"--hypothesis-seed={seed}"]
-        arguments = ["-n", options.jobs, *alone]
+        arguments = ["-n", options.jobs, *alone, *(f"--ignore={name}" for name in BOOTSTRAPPED)]
         results = Path(directory) / "results.xml"
         outcome = run_suite(arguments, options.minutes * 60, results)
         retried = try_again(outcome, lambda test: run_suite([*alone, test], ALONE_S, results))
