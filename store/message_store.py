@@ -196,10 +196,15 @@ class MessageStore:
 
     def serve_awaited(self, awaited: Awaited) -> None:
         """Let waiting pulls have messages at once: buffers that survive the process are committed as soon as something
-        is appended while any waits, and a short append hands on its record."""
-        self.short.awaited = awaited
+        is appended while any waits."""
         if self.components.commit is not None:
             self.components.commit.awaited = awaited
+
+    def show_soon(self) -> None:
+        """Commit soon what was appended, if it is not committed yet: from now on a pull waits for it. Any thread;
+        cheap."""
+        if self.log.committed_offset < self.log.appended_offset and self.components.commit is not None:
+            self.components.commit.ask()
 
     def start_at(self, offset: int) -> None:
         """Begin an empty log at ``offset``, a segment's first byte: for a slave whose master has nothing older.

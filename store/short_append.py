@@ -34,7 +34,6 @@ from pocketmq.store.dispatch import Dispatcher
 from pocketmq.store.errors import PageCacheBusy, StoreError
 from pocketmq.store.gate import SendGate
 from pocketmq.store.index.index import KeyIndex
-from pocketmq.store.waiters import Awaited
 
 ROWS_MAX: Final = 4096
 """Rows that wait for ``hand_on``; the append that reaches this number hands them on itself."""
@@ -52,8 +51,11 @@ ShortRecord = tuple[int, int, int, int, int, bytes]
 _Row = tuple["ShortSection", int, int, int, int, int, bytes]
 """Section, physical offset, size, tags code, queue offset, store timestamp, unique key."""
 _Held = tuple[int, int, list[_Row], int, Bytes]
-"""Start, end, rows, their number, the bytes if it is one record that somebody waits for."""
+"""Start, end, rows, their number, the bytes if it is one record."""
 _NO_BYTES: Final = b""
+RECORDS_KEPT_MAX: Final = 64
+RECORD_KEPT_BYTES_MAX: Final = 65_536
+"""Records that are kept with the held appends, for pulls that wait, or will by then; larger ones are read again."""
 SHOWN_APART_MAX: Final = 4
 """Of so many held appends each is shown by itself, with its record; of more all at once."""
 
@@ -109,8 +111,6 @@ class ShortAppend:
         self._now_ms = clock.now_ms
         self._monotonic_ns = clock.monotonic_ns
         self._has_buffers = has_buffers
-        self.awaited: Awaited | None = None
-        """How many pulls wait, where that is known: their answers need the bytes of a record just stored."""
         self._shown: list[_Row] = []
         """Rows whose queue entries are put; the index lacks them."""
         self._held: deque[_Held] = deque()
@@ -247,8 +247,8 @@ class ShortAppend:
         dispatcher = self._dispatcher
         limit = dispatcher.limit
         if (self._has_buffers and log.committed_offset < position) or (limit is not None and limit() < position):
-            is_awaited = count == 1 and (self.awaited is None or self.awaited.count > 0)
-            self._held.append((start, position, rows, count, data if is_awaited else _NO_BYTES))
+            is_kept = count == 1 and len(self._held) < RECORDS_KEPT_MAX and len(data) <= RECORD_KEPT_BYTES_MAX
+            self._held.append((start, position, rows, count, data if is_kept else _NO_BYTES))
             if log.committed_offset >= position and dispatcher.due_offset >= position:
                 self.show_held(position)  # by now; whoever showed the others may not have found these
         elif dispatcher.show(start, position, rows, count, data):

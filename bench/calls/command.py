@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     closely = "one in flight without the pause of 2 ms before each message; the bounds are about those with the pause"
     made.add_argument("--back-to-back", action="store_true", help=closely)
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
+    made.add_argument("--no-telemetry", action="store_true", help="count no times of stages in the broker")
     made.add_argument("--scale", type=float, default=1.0, metavar="X", help="a factor of the number of messages")
     return made
 
@@ -84,7 +85,9 @@ def main(arguments: Sequence[str]) -> int:
     """Count and print."""
     options = parser().parse_args(arguments)
     found: list[Measured] = []
-    with Counting(*options.set, scale=options.scale, pause_s=0.0 if options.back_to_back else PAUSE_S) as counting:
+    pause_s = 0.0 if options.back_to_back else PAUSE_S
+    telemetry = not options.no_telemetry
+    with Counting(*options.set, scale=options.scale, pause_s=pause_s, telemetry=telemetry) as counting:
         for name in options.cases or CASES:
             print(f"counting: {CASES[name][0]}", file=sys.stderr, flush=True)
             found.append(CASES[name][1](counting, name))

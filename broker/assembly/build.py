@@ -335,6 +335,8 @@ def build(
     lane.use_executor(table.executor("PullFilterThread"))
     store.on_shown.append(pulls.news)
     store.serve_awaited(holds)
+    if store.pool is not None:
+        pulls.on_held = store.show_soon
     fast_failure = FastFailure(
         table.executors(),
         table.executor("SendMessageThread"),

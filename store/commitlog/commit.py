@@ -88,7 +88,8 @@ class CommitService:
             self._worker.wake()
 
     def ask(self) -> None:
-        """Commit soon what was appended: a send waits for slaves, which get what is committed. Any thread; cheap."""
+        """Commit soon what was appended: a pull waits for it, or a send for slaves, which get what is committed. Any
+        thread; cheap."""
         if self._survives and not self._is_asked:
             self._is_asked = True
             if not self._woken and self._worker is not None:

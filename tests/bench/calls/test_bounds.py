@@ -1,12 +1,13 @@
 """The calls of a message stay below their bounds, whatever else the machine does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from bench.calls.bounds import BOUNDS
+from bench.calls.bounds import BOUNDS, SURVIVING, SURVIVING_BOUNDS, Bound
 from bench.calls.cases import CASES, Counting
 from bench.calls.figures import BACKGROUND
+from tests.memory import has_room
 
 COUNTS = 3
 """Waits on a busy machine add calls, and never take any away: one count within the bounds shows the path."""
@@ -19,11 +20,31 @@ def counting() -> Iterator[Counting]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def surviving() -> Iterator[Counting]:
+    """The same with write buffers that survive the process."""
+    if not has_room():
+        pytest.skip("too little memory at /dev/shm")
+    with Counting(*SURVIVING) as started:
+        yield started
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_message_takes_no_more_calls_than_its_bounds(counting: Counting, case: str) -> None:
     """Each side and thread of each load: ``bench/calls/bounds.py`` says when a bound may change."""
-    bounds = [bound for bound in BOUNDS if bound.case == case]
+    _stays_within(counting, case, BOUNDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", sorted({bound.case for bound in SURVIVING_BOUNDS}))
+def test_so_does_a_message_that_is_appended_on_the_loop(surviving: Counting, case: str) -> None:
+    """A waiting consumer gets it from the thread that commits: the pull thread would take twice as many."""
+    _stays_within(surviving, case, SURVIVING_BOUNDS)
+
+
+def _stays_within(counting: Counting, case: str, all_bounds: Sequence[Bound]) -> None:
+    bounds = [bound for bound in all_bounds if bound.case == case]
     assert bounds
     for _ in range(COUNTS):
         measured = CASES[case][1](counting, case)

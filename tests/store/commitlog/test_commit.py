@@ -206,6 +206,25 @@ def test_enough_pages_wake_the_service_if_told_so(tmp_path: Path, wakes: bool) -
     store.close()
 
 
+def test_what_a_pull_begins_to_wait_for_is_committed_soon(tmp_path: Path) -> None:
+    """It was appended while nobody waited. RocketMQ's kind keeps its pace."""
+    stepped = pooled(tmp_path)
+    store, service = stepped.store, worker(stepped, "commit-log")
+    append(stepped, b"1")
+    service.step()
+    service.woken = False
+    store.show_soon()
+    assert not service.woken, "all is committed"
+    append(stepped, b"2")
+    assert service.step() == 200
+    service.woken = False
+    store.show_soon()
+    assert service.woken is survives()
+    service.step()
+    assert (store.committed_offset == store.appended_offset) is survives()
+    store.close()
+
+
 def test_buffers_that_survive_are_committed_at_a_pace(tmp_path: Path) -> None:
     """Where four pages come quickly again and again, the service looks by itself, and only much wakes it; once they
     come slowly, or a consumer waits, an append wakes it as before. RocketMQ's kind keeps its pace."""
