@@ -1,8 +1,8 @@
 """``make partitions``: rounds of faults on replicated groups of real processes, many of them.
 
-``python -m tests.e2e [--rounds N] [--seed S] [--faults a,b] [--links network|proxy|both] [--copies 2|3]``. Lives of a
-few rounds each, every third one with proxies instead of network namespaces, all of them where those are not permitted.
-POCKETMQ_SEED is printed; a life that fails leaves its directory, and the run goes on.
+``python -m tests.e2e [--rounds N] [--seed S] [--faults a,b] [--links network|proxy|both] [--copies 2|3] [--pool]``.
+Lives of a few rounds each, every third one with proxies instead of network namespaces, all of them where those are not
+permitted. POCKETMQ_SEED is printed; a life that fails leaves its directory, and the run goes on.
 """
 
 import argparse
@@ -23,10 +23,10 @@ ROUNDS_OF_LIFE: Final = 6
 ROUND_S_MAX: Final = 120.0
 
 
-async def one_life(seed: int, faults: list[str], tally: Tally, *, network: bool, copies: int) -> None:
+async def one_life(seed: int, faults: list[str], tally: Tally, *, network: bool, copies: int, pool: bool) -> None:
     """Live through ``faults``, one per round."""
     directory = Path(tempfile.mkdtemp(prefix="pocketmq-e2e-"))
-    async with a_life(seed, directory, tally, network=network, copies=copies) as life:
+    async with a_life(seed, directory, tally, network=network, copies=copies, pool=pool) as life:
         for fault in faults:
             begin = time.monotonic()
             try:
@@ -46,6 +46,7 @@ def main() -> int:
     parser.add_argument("--faults", default="", help="comma separated; default all that the links allow")
     parser.add_argument("--links", choices=["network", "proxy", "both"], default="both")
     parser.add_argument("--copies", type=int, choices=[2, 3], default=None, help="default: 2, sometimes 3")
+    parser.add_argument("--pool", action="store_true", help="masters with write buffers that survive the process")
     arguments = parser.parse_args()
     seed = fresh_seed() if arguments.seed is None else arguments.seed
     why = why_not()
@@ -66,7 +67,7 @@ def main() -> int:
         lives += 1
         print(f"life {life_seed}: {copies} copies, {'network' if network else 'proxies'}", flush=True)
         try:
-            asyncio.run(one_life(life_seed, faults, tally, network=network, copies=copies))
+            asyncio.run(one_life(life_seed, faults, tally, network=network, copies=copies, pool=arguments.pool))
         except Exception:
             failed += 1
             print(f"FAILED, POCKETMQ_SEED={seed}\n{traceback.format_exc()}", flush=True)

@@ -20,8 +20,11 @@ from typing import Any, Final, Self
 from pocketmq.client import ClientInstance, ClientOptions
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import BytesIllegal, PocketMQError
 from pocketmq.remoting.protocol.ha import HaStatusBody
+from pocketmq.store.checkpoint import StorePaths
+from pocketmq.store.commitlog.buffer_record import read_record, remove_directory
+from pocketmq.store.disk.os_file_system import OsFileSystem
 
 BROKER_NAME: Final = "broker-a"
 BROKER_PORT: Final = 10911
@@ -46,6 +49,12 @@ SETTINGS: Final[Mapping[str, object]] = {
     "metrics.listen_port": 0,
     "log.format": "json",
 }
+POOL: Final = {
+    "store.transient_store_pool_enable": "true",
+    "store.transient_store_pool_size": 4,
+    "store.transient_store_pool_buffer_size": 1 << 20,
+}
+"""Settings of a master with write buffers that survive its process."""
 """Small files, so that a round crosses many of their borders; short times, so that faults are noticed in a round."""
 
 
@@ -106,6 +115,8 @@ class Node:
             "broker.broker_id": self.broker_id,
             **self.settings,
         }
+        if self.role == "SLAVE":  # which takes no appends
+            values = {key: value for key, value in values.items() if key not in POOL}
         arguments = ["broker", "--namesrv", self.namesrv, "--data-dir", str(self.store), "--host", self.ip]
         arguments += ["--broker-port", str(self.port)]
         values.setdefault("broker.vip_channel", "OFF")  # two below: it would be the port of the node before this one
@@ -137,7 +148,16 @@ class Node:
     def wipe(self) -> None:
         """Delete its disk."""
         assert self.process is None
+        self.drop_buffers()
         shutil.rmtree(self.store, ignore_errors=True)
+
+    def drop_buffers(self) -> None:
+        """Remove write buffers that have survived it."""
+        files = OsFileSystem()
+        with contextlib.suppress(BytesIllegal):
+            record = read_record(files, StorePaths(str(self.store)))
+            if record is not None and record.directory:
+                remove_directory(files, record.directory)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of its log of one event, oldest first."""
@@ -218,6 +238,8 @@ class Group:
     ) -> None:
         for node in self.nodes.values():
             await node.kill()
+            if kind is None:  # else they are kept with the directories
+                node.drop_buffers()
         if self._admin is not None:
             await self._admin.stop()
         if self._name_server is not None:

@@ -16,13 +16,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from tests.e2e.checks import LogBytes, Reign, compare, missing, places_of, read_log, recovered_end, split_reigns
 from tests.e2e.load import SEND_OK, Insider, ProducerLoad, Sent
 from tests.e2e.network import HUB, Network
-from tests.e2e.nodes import BROKER_NAME, BROKER_PORT, CommandError, Group, Node, free_ports
+from tests.e2e.nodes import BROKER_NAME, BROKER_PORT, POOL, CommandError, Group, Node, free_ports
 from tests.e2e.tcp_proxy import TcpProxy
 
 INSIDERS_FROM: Final = 1 << 32
@@ -416,16 +416,22 @@ def faults_of(*, network: bool) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def a_life(seed: int, directory: Path, tally: Tally, *, network: bool, copies: int = 2) -> AsyncIterator[Life]:
-    """Start a group in an empty directory. A life that fails keeps the directory and prints its path."""
+async def a_life(
+    seed: int, directory: Path, tally: Tally, *, network: bool, copies: int = 2, pool: bool = False
+) -> AsyncIterator[Life]:
+    """Start a group in an empty directory. A life that fails keeps the directory and prints its path. ``pool``: with
+    write buffers that survive the process.
+    """
     rng = random.Random(seed)
-    settings = {
+    settings: dict[str, Any] = {
         "store.total_replicas": copies,
         "store.flush_disk_type": rng.choice(("ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH")),
         "store.slave_ack_policy": rng.choice(("WRITTEN", "FLUSHED")),
         "store.append_mode": rng.choice(("mapped", "written")),
         "store.ha_transfer_batch_size": rng.choice((4096, 65_536, 1 << 20)),
     }
+    if pool:
+        settings |= {**POOL, "store.flush_disk_type": "ASYNC_FLUSH"}
     names = [f"n{number}" for number in range(copies)]
     try:
         async with contextlib.AsyncExitStack() as stack:
