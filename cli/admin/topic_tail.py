@@ -15,9 +15,9 @@ from pocketmq.cli import options
 from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import printable, quiet_broken_pipe, time_text
+from pocketmq.cli.queue_choice import wait_for_topic
 from pocketmq.cli.run import run_async
 from pocketmq.cli.start_position import parse_duration
-from pocketmq.cli.topic_wait import wait_for_topic
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:

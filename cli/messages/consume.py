@@ -17,9 +17,8 @@ from pocketmq.cli import complete, options
 from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import ProgressBar, print_note
-from pocketmq.cli.queue_choice import choose_queues
+from pocketmq.cli.queue_choice import choose_queues, wait_for_topic
 from pocketmq.cli.run import run_async
-from pocketmq.cli.topic_wait import wait_for_topic
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
 

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from pocketmq.cli import topic_wait
-from pocketmq.cli.topic_wait import wait_for_topic
+from pocketmq.cli import queue_choice
+from pocketmq.cli.queue_choice import wait_for_topic
 from pocketmq.client import NoRoute
 
 
@@ -26,9 +26,9 @@ class Consumer:
 @pytest.mark.parametrize("unknown_times", [0, 1, 3])
 async def test_it_asks_until_the_topic_is_there(unknown_times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says once what it waits for."""
-    monkeypatch.setattr(topic_wait, "RETRY_S", 0)
+    monkeypatch.setattr(queue_choice, "RETRY_S", 0)
     said: list[str] = []
-    monkeypatch.setattr(topic_wait, "print_progress", said.append)
+    monkeypatch.setattr(queue_choice, "print_progress", said.append)
     consumer = Consumer(unknown_times)
     assert await wait_for_topic(cast("Any", consumer), "News") == bool(unknown_times)
     assert consumer.asked == unknown_times + 1
