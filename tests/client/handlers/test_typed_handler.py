@@ -147,7 +147,8 @@ def typed_of_three(order: Order, message: ReceivedMessage, more: int) -> None: .
 
 
 def test_a_handler_may_have_parameters_that_nobody_gives() -> None:
-    for handler in (lambda message, more=1: None, lambda *messages: None, print, [].append):
+    handlers: list[Any] = [lambda message, more=1: None, lambda *messages: None, print, [].append]
+    for handler in handlers:
         assert typed(handler) is handler
 
 
