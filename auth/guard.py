@@ -23,7 +23,7 @@ from pocketmq.auth.denials import Denials
 from pocketmq.auth.errors import AccessDenied, CodeUnknown
 from pocketmq.auth.needed import ALL_NAMES, needed
 from pocketmq.auth.policies import Address
-from pocketmq.auth.session import Session
+from pocketmq.auth.session import Remembered, Session
 from pocketmq.auth.stored import OF_ALL_TOPICS, words_of
 from pocketmq.auth.users import User, UserType
 from pocketmq.common import refusals
@@ -83,6 +83,7 @@ class AuthGuard:
         self._unchecked = codes_of(config.authorization_whitelist)
         self.sessions: dict[tuple[str, str], Session] = {}
         """User and host → session, perhaps an outdated one."""
+        self.remembered = Remembered()
         self.failures: dict[str, tuple[int, int]] = {}
         """Host → second of its last failure, failures in it."""
         inner = config.inner
@@ -263,6 +264,7 @@ class AuthGuard:
                 checks=self.config.authorization_enabled,
                 limits=self._limits_of(user),
                 denials=self.denials,
+                remembered=self.remembered,
             )
             self.sessions[user.username, host] = session
         return session
