@@ -60,6 +60,7 @@ class Session:
         "checks",
         "denials",
         "generation",
+        "how",
         "limits",
         "source",
         "user",
@@ -77,15 +78,17 @@ class Session:
         limits: UserLimits | None = None,
         denials: Denials | None = None,
         remembered: Remembered | None = None,
+        how: str = "proof",
     ) -> None:
         """``checks``: whether policies count; else the user may do everything. ``limits``: how much the user may do;
         None: everything. ``denials``: notes what handlers refuse to the user. ``remembered``: of the server, for a
-        session that is kept."""
+        session that is kept. ``how``: ``proof``, ``signature`` or ``certificate``."""
         self.limits = limits
         self.denials = denials
         self.user = user
         self.source = source
         self.generation = generation
+        self.how = how
         self.checks = checks and not user.is_super
         self.verdicts: dict[tuple[Resource, str, Action], Verdict] = {}
         self._policies = contents.policies.get(user.username, ())

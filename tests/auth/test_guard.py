@@ -578,6 +578,7 @@ def test_a_verified_certificate_names_the_user() -> None:
     alice, carol = FakeConnection(), FakeConnection()
     alice.peer_name, carol.peer_name = "alice", "carol"
     assert rig.refusal(alice, append("orders")) == ""
+    assert (alice.session.how, rig.proved().session.how) == ("certificate", "proof")
     assert "Topic:payments" in rig.refusal(alice, append("payments"))
     assert "username cannot be null." in rig.refusal(carol, append("orders"))
     disabled = msgspec.structs.replace(ALICE, user_status=UserStatus.DISABLE)
