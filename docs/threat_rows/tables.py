@@ -23,15 +23,18 @@ TABLES: Final = [
         declares="clients; clients and subscriptions",
     ),
     Row(
-        "auth/guard.py AuthGuard.sessions AuthGuard.failures; auth/session.py Session.verdicts;"
+        "auth/guard.py AuthGuard.sessions AuthGuard.failures; auth/session.py Session.verdicts Remembered._sessions;"
         " auth/denials.py Denials.entries Denials.counts; namesrv/server.py"
         " NamesrvApp._auth_asked",
         "one user from ever new addresses, ever new names of topics, wrong signatures without end",
-        "10,000 sessions with 10,000 verdicts each and 4,096 addresses, then they start again; the last 1,000 denials;"
+        "10,000 sessions with 10,000 verdicts each, 100,000 in all, and 4,096 addresses, then they start again; names"
+        " of at most 255 characters; the last 1,000 denials;"
         " 50 wrong signatures a second and address are checked; 256 requests of administrators wait",
         "tests/auth/test_guard.py::test_what_a_peer_can_fill_is_bounded"
+        " tests/auth/test_guard.py::test_names_without_end_of_one_user_at_many_addresses_are_forgotten"
+        " tests/auth/test_guard.py::test_a_name_longer_than_any_policy_has_is_not_remembered"
         " tests/auth/test_guard.py::test_many_wrong_signatures_are_refused_unread_for_a_second",
-        declares="sessions; failures by address; verdicts of a session; denials",
+        declares="sessions; failures by address; verdicts of a session; verdicts of all sessions; denials",
     ),
     Row(
         "auth/http_access.py HttpAccess.failures",

@@ -547,12 +547,38 @@ def test_what_a_peer_can_fill_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert rig.denials.entries[-1].count == 2
 
 
+def test_names_without_end_of_one_user_at_many_addresses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that their connections keep, and the server not any more, count as well."""
+    monkeypatch.setattr("pocketmq.auth.guard.SESSIONS_MAX", 2)
+    monkeypatch.setattr("pocketmq.auth.session.ALL_VERDICTS_MAX", 20)
+    rig = Rig()
+    connections = [rig.proved(host=f"10.0.0.{number}") for number in range(5)]
+    for number in range(10):
+        for connection in connections:
+            assert "Topic:topic-" in rig.refusal(connection, append(f"topic-{number}"))
+            assert sum(len(each.session.verdicts) for each in connections) <= 20
+    assert rig.refusal(connections[0], append("orders")) == ""
+    assert 0 < rig.guard.remembered.count <= 20
+
+
+def test_a_name_longer_than_any_policy_has_is_not_remembered() -> None:
+    """A header has room for names of 64 KiB."""
+    rig = Rig()
+    alice = rig.proved()
+    for number in range(10):
+        assert rig.refusal(alice, append(f"{number}" + "x" * 255)) != ""
+    assert not alice.session.verdicts
+    assert rig.refusal(alice, append("x" * 255)) != ""
+    assert len(alice.session.verdicts) == 1
+
+
 def test_a_verified_certificate_names_the_user() -> None:
     """A name that no user has is nobody; a disabled user is refused."""
     rig = Rig()
     alice, carol = FakeConnection(), FakeConnection()
     alice.peer_name, carol.peer_name = "alice", "carol"
     assert rig.refusal(alice, append("orders")) == ""
+    assert (alice.session.how, rig.proved().session.how) == ("certificate", "proof")
     assert "Topic:payments" in rig.refusal(alice, append("payments"))
     assert "username cannot be null." in rig.refusal(carol, append("orders"))
     disabled = msgspec.structs.replace(ALICE, user_status=UserStatus.DISABLE)
