@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pocketmq.client.arrow.arrow_properties import PropertyTable
 from pocketmq.client.errors import ClientError
+from pocketmq.client.message.validation import is_users_own
 from pocketmq.common.body_codec import BodyUnreadable, CompressionMissing, decompress_body
 from pocketmq.common.errors import Cause
 from pocketmq.common.hashes import crc32
@@ -49,8 +50,9 @@ COLUMNS = (
     "topic", "broker", "queue_id", "queue_offset", "msg_id", "keys", "tags", "body", "born_timestamp",
     "store_timestamp", "born_host", "reconsume_times",
 )  # fmt: skip
-"""The columns ``poll_arrow`` returns by default; ``properties`` (a map) is optional."""
-OPTIONAL_COLUMNS = ("properties",)
+"""The columns ``poll_arrow`` returns by default."""
+OPTIONAL_COLUMNS = ("properties", "user_properties", "sharding_key")
+"""Those that it returns if they are named. ``user_properties``: without those that clients and brokers set."""
 
 UNPACKED_BYTES_MAX = 512 << 20
 """The most bytes that the compressed bodies of one pull may unpack to: 4 MiB of records can be made to unpack to
@@ -125,6 +127,7 @@ def schema(columns: Sequence[str] = COLUMNS) -> "Schema":
         "store_timestamp": time,
         "born_host": pa.string(),
         "reconsume_times": pa.int32(),
+        "user_properties": types_of_fields["map<string, string>"],
     }
     result: Schema = pa.schema([(name, types[name]) for name in columns])
     return result
@@ -373,6 +376,18 @@ class _Builder:
             for start, length in zip(starts, lengths, strict=True)
         ]
         return self._pa.array(rows, self._pa.map_(self._pa.string(), self._pa.string()))
+
+    def column_user_properties(self) -> Any:
+        """Return the properties that a producer may set: those of a sink, or of a copy of the message."""
+        whole = self.column_properties()
+        names = whole.keys.dictionary_encode()
+        is_own = np.array([is_users_own(name) for name in names.dictionary.to_pylist()], np.bool_)
+        keep = is_own[np.asarray(names.indices)]
+        before = np.zeros(len(keep) + 1, np.int32)
+        np.cumsum(keep, out=before[1:])
+        chosen = self._pa.array(keep)
+        offsets = self._pa.array(before[np.asarray(whole.offsets) - whole.offsets[0].as_py()])
+        return self._pa.MapArray.from_arrays(offsets, whole.keys.filter(chosen), whole.items.filter(chosen))
 
 
 def view_structs(buffer: Bytes, starts: Int64s, lengths: Int64s) -> Any:
