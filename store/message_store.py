@@ -371,7 +371,10 @@ class MessageStore:
             if now_ns >= self._tell_reads_from_ns:  # a consumer keeps retrying
                 self._tell_reads_from_ns = now_ns + READ_FAILURES_EVERY_NS
                 self._error_log.error("read_failed", topic=topic, queue_id=queue_id, offset=offset, error=str(error))
-            raise
+            if not isinstance(error, CorruptRecord):
+                raise
+            where = f"{topic} queue {queue_id}, at or behind offset {offset}"
+            raise CorruptRecord(error.what, why=f"{where}: {error.why}", hint=error.hint) from error
 
     def get_run(
         self, queues: Sequence[tuple[str, int, int]], *, max_messages: int, max_bytes: int

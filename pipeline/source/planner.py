@@ -4,6 +4,7 @@ Lives here: ``Planner``: one client with its own loop, called from Spark's synch
 """
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
@@ -15,7 +16,7 @@ from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import NoRoute
 from pocketmq.client.pull.pull_wire import PullResult, PullWire
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import Cause, CorruptRecord, PocketMQError
 from pocketmq.common.record_columns import RecordColumns, parse_columns
 from pocketmq.common.topics import is_dlq_topic, is_retry_topic, is_system_topic
 from pocketmq.pipeline.access import NO_ACCESS, Access
@@ -171,7 +172,8 @@ class Planner:
                 results = await self._wire.pull(key.broker, [(_queue(key), offset)], None, max_messages=1, max_bytes=1)
                 for result in results:
                     if len(result.body):
-                        return int(_columns(result).store_timestamps[0])
+                        with contextlib.suppress(CorruptRecord):  # a damaged message has no time; the tasks report it
+                            return int(_columns(result).store_timestamps[0])
                 return None
 
             times = await asyncio.gather(*(one(key, offset) for key, offset in offsets.items()))
@@ -197,8 +199,9 @@ class Planner:
                     results = await sample(key, moved.min_offset)
                 for result in results:
                     if len(result.body):
-                        count += len(_columns(result))
-                        size += len(result.body)
+                        with contextlib.suppress(CorruptRecord):
+                            count += len(_columns(result) if result.sizes is None else result.sizes)
+                            size += len(result.body)
             return size / count if count else 1.0
 
         return max(1.0, self._run(ask, "sizes of records"))

@@ -7,7 +7,7 @@ size of the topic. While a broker is away, the task yields empty batches: one th
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -16,9 +16,11 @@ import numpy as np
 from pocketmq.client.arrow.arrow import concat_batches, empty_batch, records_to_arrow
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.errors import BrokerAnswerError
+from pocketmq.client.pull.damaged import Damaged, sort_out
 from pocketmq.client.pull.pull_wire import PULL_MESSAGES_MAX, PullResult, PullWire, QueueResult
 from pocketmq.client.pull.subscription import Subscription, parse_subscription
-from pocketmq.common.errors import PocketMQError
+from pocketmq.common.errors import Cause, CorruptRecord, PocketMQError
 from pocketmq.pipeline.access import NO_ACCESS, Access
 from pocketmq.pipeline.errors import BrokerAway, DataLost
 from pocketmq.pipeline.source.identity import topic_identity
@@ -46,6 +48,7 @@ class ReadPlan:
     wait_ms: int
     fail_on_data_loss: bool
     tags: str
+    check_crcs: bool = True
     access: Access = NO_ACCESS
 
 
@@ -79,11 +82,14 @@ class _Reader:
     _routed: set[str] = field(default_factory=set)
 
     async def stop(self) -> None:
+        await self._drop_ahead()
+        await self._instance.stop()
+
+    async def _drop_ahead(self) -> None:
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.cancel()
             await asyncio.gather(ahead, return_exceptions=True)
-        await self._instance.stop()
 
     def read(self, loop: asyncio.AbstractEventLoop, wanted: QueueRange) -> "Iterator[RecordBatch]":
         """Yield one range. Checks that the topic is the planned one before the first row and after the last."""
@@ -94,6 +100,9 @@ class _Reader:
         waiting = Waiting(_where(wanted), plan.wait_ms)
         missing_since_s = 0.0
         checks_left = 2
+        asked = subscription
+        """What the broker selects by; None while the task looks for the damaged message at which a pull with a filter
+        has ended."""
         while position < wanted.end or checks_left:
             if self._ahead is None and (checks_left == 2 or position >= wanted.end):
                 error = loop.run_until_complete(self._check_identity(wanted))
@@ -103,11 +112,18 @@ class _Reader:
                     yield from self._wait(loop, waiting, wanted, error)
                 continue
             if self._ahead is None:
-                self._ahead = loop.create_task(self._pull(queue, position, wanted.end, subscription))
+                self._ahead = loop.create_task(self._pull(queue, position, wanted.end, asked))
             answer = loop.run_until_complete(self._ahead)
             self._ahead = None
             if isinstance(answer, PocketMQError):
-                yield from self._wait(loop, waiting, wanted, answer)
+                if not _is_damage(answer):
+                    yield from self._wait(loop, waiting, wanted, answer)
+                elif asked is not None:
+                    asked = None
+                else:
+                    damaged = Damaged(queue, position, True, str(answer))
+                    self._report_damaged(loop, wanted, [damaged])
+                    asked, position = subscription, position + 1
                 continue
             waiting.succeeded(loop.time())
             result = answer.queues[0]
@@ -128,9 +144,12 @@ class _Reader:
                 self._report_lost(loop, wanted, range(start, min(lost_end, wanted.end)), result)
             missing_since_s = 0.0
             if position < wanted.end:
-                self._ahead = loop.create_task(self._pull(queue, position, wanted.end, subscription))
+                self._ahead = loop.create_task(self._pull(queue, position, wanted.end, asked))
             if len(answer.body):
-                yield from self._batches(loop, answer, start, wanted, subscription)
+                resume_at = yield from self._batches(loop, answer, start, wanted, subscription)
+                if resume_at is not None:
+                    loop.run_until_complete(self._drop_ahead())
+                    position = resume_at
 
     def _wait(
         self, loop: asyncio.AbstractEventLoop, waiting: Waiting, wanted: QueueRange, error: PocketMQError
@@ -199,7 +218,7 @@ class _Reader:
     async def _pull(
         self, queue: MessageQueue, position: int, end: int, subscription: Subscription | None
     ) -> PullResult | PocketMQError:
-        """Return the answer to one pull, or a retriable error; others are raised."""
+        """Return the answer to one pull, a retriable error, or one of a damaged message; others are raised."""
         try:
             await self._route(queue.topic)
             results = await self._wire.pull(
@@ -211,6 +230,8 @@ class _Reader:
             )
             return results[0]
         except PocketMQError as error:
+            if _is_damage(error):
+                return error
             if not error.retriable:
                 raise
             self._routed.discard(queue.topic)
@@ -223,14 +244,15 @@ class _Reader:
         start: int,
         wanted: QueueRange,
         subscription: Subscription | None,
-    ) -> "Iterator[RecordBatch]":
+    ) -> "Generator[RecordBatch, None, int | None]":
         """Yield the rows of one answer to a pull from ``start``, at most ``batch_rows`` at a time, none behind the
-        range; report the messages that it lacks.
+        range; report the messages that it lacks, and those that are damaged. Return the offset to go on from if that is
+        not the answer's.
         """
         import pyarrow
         from pyarrow import compute
 
-        columns = self._plan.columns
+        columns, checks = self._plan.columns, self._plan.check_crcs
         result = answer.queues[0]
         passed = range(start, min(result.next_offset, wanted.end))
         # a limit counts messages that match, and RocketMQ's pull has none: both may bring messages behind the range
@@ -241,7 +263,20 @@ class _Reader:
             for name, is_needed in (("tags", subscription is not None), ("queue_offset", needs_offsets))
             if is_needed and name not in columns
         )
-        batch = records_to_arrow(answer.body, answer.sizes, answer.broker_name, columns + helpers)
+        body, sizes, damaged, resume_at = answer.body, answer.sizes, set[int](), None
+        try:
+            batch = records_to_arrow(body, sizes, answer.broker_name, columns + helpers, check_crc=checks)
+        except CorruptRecord:
+            filtered = subscription is not None
+            sorted_out = sort_out(answer, {result.queue: start}, is_filtered=filtered, check_crc=checks)
+            damaged = self._report_damaged(loop, wanted, sorted_out.damaged)
+            resume_at = sorted_out.resume_at
+            if resume_at is not None:
+                passed = range(start, min(resume_at, wanted.end))
+            if not needs_offsets and "queue_offset" not in columns:
+                helpers += ("queue_offset",)
+            needs_offsets = True
+            batch = records_to_arrow(sorted_out.body, sorted_out.sizes, answer.broker_name, columns + helpers)
         if subscription is not None:
             self._report_lost(loop, wanted, range(start, min(result.min_offset, wanted.end)), result)
             batch = batch.filter(  # the broker compared hashes, which may collide
@@ -251,6 +286,8 @@ class _Reader:
             )
         elif needs_offsets:
             lost = np.setdiff1d(np.arange(start, passed.stop), batch.column("queue_offset").to_numpy())
+            if damaged:
+                lost = np.setdiff1d(lost, list(damaged))
             self._report_lost(loop, wanted, lost.tolist(), result)
         if is_unbounded:
             batch = batch.filter(
@@ -261,6 +298,34 @@ class _Reader:
         batch = concat_batches([batch], columns)
         for at in range(0, len(batch), self._plan.batch_rows):
             yield batch.slice(at, self._plan.batch_rows)
+        return resume_at
+
+    def _report_damaged(
+        self, loop: asyncio.AbstractEventLoop, wanted: QueueRange, damaged: Sequence[Damaged]
+    ) -> set[int]:
+        """Raise ``DataLost`` for the first damaged message of the range; without ``failOnDataLoss`` print how many.
+        Return their offsets.
+        """
+        of_range = [each for each in damaged if each.offset < wanted.end]
+        if not of_range:
+            return set()
+        loop.run_until_complete(self._check_identity(wanted))
+        first, last = of_range[0], of_range[-1]
+        if self._plan.fail_on_data_loss:
+            raise DataLost(
+                "a message is damaged",
+                why=f"{first}: {first.why}",
+                hint="pocketmq log verify on the broker's store shows all damage; failOnDataLoss=false skips and "
+                "counts damaged messages, checkCrcs=false reads bodies that differ from their CRC",
+            )
+        offsets = f"offsets {first.offset} to {last.offset}"
+        print_note(f"{_where(wanted)}: {len(of_range)} messages lost: {offsets}, damaged; the first: {first.why}")
+        return {each.offset for each in of_range}
+
+
+def _is_damage(error: PocketMQError) -> bool:
+    """Return whether a broker says that the message at which the pull begins is damaged."""
+    return isinstance(error, BrokerAnswerError) and error.cause is Cause.CORRUPT
 
 
 def _where(wanted: QueueRange) -> str:

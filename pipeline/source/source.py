@@ -49,6 +49,7 @@ COMMON_OPTIONS: Final = (
     "batchRows",
     "brokerWaitMs",
     "tags",
+    "checkCrcs",
     *ACCESS_OPTIONS,
 )
 BATCH_OPTIONS: Final = (*COMMON_OPTIONS, "endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushFilters")
@@ -129,6 +130,7 @@ def _plan(options: Options, columns: tuple[str, ...], tags: str = "") -> ReadPla
         wait_ms=options.number("brokerWaitMs", BROKER_WAIT_MS, 0, 86_400_000),
         fail_on_data_loss=options.flag("failOnDataLoss", True),
         tags=tags or parse_tags_option(options),
+        check_crcs=options.flag("checkCrcs", True),
         access=Access.of(options),
     )
 
