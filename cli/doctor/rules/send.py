@@ -152,8 +152,9 @@ def _append(metrics: BrokerMetrics) -> Iterator[Finding]:
     wait_limit_us = metrics.wait_limit_ms(SEND_PAIR) * 1000.0
     if append is not None and append.p99_us >= SLOW_US and not explained:
         why = explain_wait(metrics)
-        yield warning(
+        yield Finding(
             key="append-slow",
+            severity=Severity.WARNING if append.p99_us >= wait_limit_us * FULL_SHARE else Severity.NOTE,
             is_slowness=True,
             area=Area.APPEND,
             title=f"appends are slow: p99 {us_text(append.p99_us)}",

@@ -57,7 +57,7 @@ def test_a_bad_setting_stands_before_mere_slowness_of_an_earlier_area() -> None:
     purpose explains nothing of both.
     """
     told = telemetry(
-        stages=[stage("append", p99=30.0, longest=60.0)], security=SecurityTelemetry(open_binds=["0.0.0.0:10911"])
+        stages=[stage("append", p99=100.0, longest=160.0)], security=SecurityTelemetry(open_binds=["0.0.0.0:10911"])
     )
     found = diagnose(snapshot(told), settings(os_page_cache_busy_timeout_mills="60000"))
     assert [each.key for each in found if each.severity is Severity.WARNING] == [
@@ -417,6 +417,15 @@ def test_every_refusal_turns_admission_red() -> None:
 def test_flush(flush: FlushTelemetry, more_stages: list[object], expected: set[str]) -> None:
     """Slow syncs, waiters that time out, unsynced bytes, the fence; the cost of SYNC_FLUSH is a note."""
     assert found_by(telemetry(flush=flush, stages=more_stages)) == expected
+
+
+@pytest.mark.parametrize(("p99_ms", "severity"), [(20.0, Severity.NOTE), (100.0, Severity.WARNING)])
+def test_a_slow_append_is_a_note_until_it_takes_half_of_the_wait_that_a_send_is_allowed(
+    p99_ms: float, severity: Severity
+) -> None:
+    """Sends may wait for 200 ms."""
+    told = telemetry(stages=[stage("append", p99=p99_ms, longest=160.0)])
+    assert the(diagnose(snapshot(told), settings()), "append-slow").severity is severity
 
 
 @pytest.mark.parametrize(

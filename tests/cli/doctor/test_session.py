@@ -161,7 +161,7 @@ async def test_several_brokers_are_summed_up_with_the_worst_first() -> None:
 
     from rich.console import Console
 
-    slow = reading(telemetry(stages=[stage("append", p99=30.0, longest=60.0)]))
+    slow = reading(telemetry(stages=[stage("append", p99=100.0, longest=160.0)]))
     bad = Reading(TARGET, 100_000, snapshot(telemetry()), BrokerSettings(settings(broker_fast_failure_enable="false")))
     rounds = [
         (await Session(Script(each), [TARGET]).check())[0]
