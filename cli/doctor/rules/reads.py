@@ -49,6 +49,7 @@ def _slow_reads(metrics: BrokerMetrics) -> Iterator[Finding]:
         return
     yield warning(
         key="reads-slow",
+        is_slowness=True,
         area=Area.READS,
         title=f"reads are slow: p99 {ms_text(reads.p99_us / 1000)}",
         evidence=(stage_line(reads, metrics.window), *slowest_lines(metrics, "process")),

@@ -115,9 +115,9 @@ class Maker:
         return next(node for name, node in self._cluster.nodes.items() if fault.startswith(f"{name}-"))
 
     async def load(self, names: list[str]) -> None:
-        """Start the producers: a steady load everywhere, and what the faults need."""
+        """Start the producers: a steady load everywhere, of which something is stored, and what the faults need."""
         for topic in (PAIR_TOPIC, SECOND_TOPIC):
-            await self._cluster.client("steady", self._cluster.group.namesrv, topic)
+            await self._cluster.client("steady", self._cluster.group.namesrv, topic, line=True)
         for name in names:
             if name in FLOODS:
                 await self._cluster.client("flood", self._cluster.nodes["second"].address, SECOND_TOPIC, *FLOODS[name])
