@@ -127,8 +127,9 @@ class BrokerApp:
         ``metrics_config``: the address of ``/metrics`` and ``/health``, if they are served; a port in use stops the
         start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
         ``recovery_progress(offset, end)`` and ``still_wanted()``, which may end the opening by an error: see
-        ``MessageStore``; called in a worker thread. ``slave_type`` follows a master; scenarios pass another one. ``on_failed(error)`` is called in the loop when the broker cannot start
-        again after a change of its role: it then serves no requests. ``auth_config``: who may ask for what; without it
+        ``MessageStore``; called in a worker thread. ``slave_type`` follows a master; scenarios pass another one.
+        ``on_failed(error)`` is called in the loop when the broker cannot start again after a change of its role: it
+        then serves no requests. ``auth_config``: who may ask for what; without it
         everybody may ask for everything. ``auth``: that of a name server in this process, to share users with it.
         ``tls_config``: without it every connection is plain. ``limits_config``: what clients, addresses and users may
         ask for; without it there are no limits but those of users who have their own. ``logs``: those whose levels

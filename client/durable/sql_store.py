@@ -2,12 +2,12 @@
 
 Lives here: ``SqlStore``, its three tables.
 
-``pocketmq_retry`` holds the entries of all names, with their message ids for whoever looks into the database, ``pocketmq_retry_owner`` one row for each owned name: a token, and a
-beat that grows with every write and renewal. A row whose beat has not moved for its owner's lease, by this process's
-monotonic clock, may be taken over; so the clocks of two machines are never compared. ``pocketmq_retry_holder`` has the
-process and the lease of each token; a token of an earlier version has no row there. Where an owner holds a lock that
-ends with it (``sql_locks``), its death is known at once. Each read of the beat is a transaction of its own: within one,
-MySQL would always show the same beat.
+``pocketmq_retry`` holds the entries of all names, with their message ids for whoever looks into the database;
+``pocketmq_retry_owner`` one row for each owned name: a token, and a beat that grows with every write and renewal. A row
+whose beat has not moved for its owner's lease, by this process's monotonic clock, may be taken over; so the clocks of
+two machines are never compared. ``pocketmq_retry_holder`` has the process and the lease of each token; a token of an
+earlier version has no row there. Where an owner holds a lock that ends with it (``sql_locks``), its death is known at
+once. Each read of the beat is a transaction of its own: within one, MySQL would always show the same beat.
 """
 
 import os
