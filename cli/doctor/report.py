@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from pocketmq.cli.doctor.finding import Diagnosis, Finding, Light, Severity
 from pocketmq.cli.doctor.session import Round
-from pocketmq.cli.doctor.words import plural, seconds_text
+from pocketmq.cli.doctor.words import seconds_text
 from pocketmq.cli.exit_codes import ExitCode
+from pocketmq.common.units import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

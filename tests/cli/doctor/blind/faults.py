@@ -105,9 +105,9 @@ class Maker:
         elif name == "disk-slow":
             self._tasks.append(asyncio.create_task(self._pulse()))
         elif name == "ordered-holder-frozen":
-            holder = await cluster.client("ordered", cluster.group.namesrv, PAIR_TOPIC, line=True)
+            holder = await cluster.client("ordered", cluster.group.namesrv, SECOND_TOPIC, line=True)
             holder.send_signal(signal.SIGSTOP)
-            await cluster.client("ordered", cluster.group.namesrv, PAIR_TOPIC)
+            await cluster.client("ordered", cluster.group.namesrv, SECOND_TOPIC)
         elif name == "illegal-heartbeats":
             await cluster.client("strange", cluster.nodes["second"].address)
 
