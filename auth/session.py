@@ -9,7 +9,8 @@ from typing import Final
 
 from pocketmq.auth.auth_table import AuthContents
 from pocketmq.auth.denials import Denials
-from pocketmq.auth.policies import NAME_CHARACTERS_MAX, Address, Verdict, decide
+from pocketmq.auth.policies import NAME_CHARACTERS_MAX, Address, Verdict
+from pocketmq.auth.rules import rules_of
 from pocketmq.auth.users import User
 from pocketmq.common.bounds import bounded
 from pocketmq.remoting.limits.user_limits import UserLimits
@@ -55,8 +56,8 @@ class Session:
 
     __slots__ = (
         "__weakref__",
-        "_policies",
         "_remembered",
+        "_rules",
         "checks",
         "denials",
         "generation",
@@ -91,7 +92,7 @@ class Session:
         self.how = how
         self.checks = checks and not user.is_super
         self.verdicts: dict[tuple[Resource, str, Action], Verdict] = {}
-        self._policies = contents.policies.get(user.username, ())
+        self._rules = rules_of(contents.policies.get(user.username, ()))
         self._remembered = remembered
         if remembered is not None and self.checks:
             remembered.join(self)
@@ -100,7 +101,7 @@ class Session:
         """Return whether the user may do any one of ``actions``, and why."""
         known = self.verdicts.get((kind, name, actions))
         if known is None:
-            known = decide(self._policies, kind, name, actions, self.source)
+            known = self._rules.decide(kind, name, actions, self.source)
             if len(name) > NAME_CHARACTERS_MAX:
                 return known
             if self._remembered is not None:

@@ -14,7 +14,8 @@ from pocketmq.auth.config import codes_of
 from pocketmq.auth.errors import AuthIllegal
 from pocketmq.auth.guard import source_of
 from pocketmq.auth.needed import ALL_NAMES, resource_of
-from pocketmq.auth.policies import Entry, Match, Policy, Verdict, decide, entry_of, parse_resource
+from pocketmq.auth.policies import Entry, Match, Policy, Verdict, entry_of, parse_resource
+from pocketmq.auth.rules import rules_of
 from pocketmq.auth.stored import OF_ALL_TOPICS, RECORDS
 from pocketmq.common.topics import TOPICS_OF_ALL
 from pocketmq.remoting.codes import RequestCode
@@ -100,7 +101,7 @@ def _by_policies(
     for actions in _actions(header, kind, spec):
         if kind is Resource.TOPIC and name in TOPICS_OF_ALL and (SUB in actions if spec is None else _reads(spec)):
             return AuthTestBody(allowed=False, why=OF_ALL_TOPICS)
-        verdict = decide(policies, *resource_of(kind, name, actions), source)
+        verdict = rules_of(policies).decide(*resource_of(kind, name, actions), source)
         if not verdict.allowed:
             break
     if verdict.entry is None:

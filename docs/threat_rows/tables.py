@@ -55,10 +55,13 @@ TABLES: Final = [
     ),
     Row(
         "auth/auth_table.py EntryBody.actions EntryBody.source_ips PolicyBody.entries _AclBody.policies _FileBody.users"
-        " _FileBody.acls",
-        "an administrator's users and policies without end",
-        "10,000 users, 1,000 entries each, 100 addresses an entry",
-        "tests/auth/test_auth_table.py::test_users_and_entries_are_bounded",
+        " _FileBody.acls; auth/rules.py _Index.literals _Index.anys Rules._types",
+        "an administrator's users and policies without end; requests that name thousands of topics under them",
+        "10,000 users, 1,000 entries each, 100 addresses an entry; a decision looks up the entries for a name; 5,000"
+        " names and a body of 512 KiB a request",
+        "tests/auth/test_auth_table.py::test_users_and_entries_are_bounded"
+        " tests/auth/test_rules.py::test_a_decision_looks_at_the_entries_for_its_name_alone"
+        " tests/auth/test_guard.py::test_a_request_that_names_too_much_is_refused_before_all_is_decided",
     ),
     Row(
         "broker/group/client_processor.py ClientProcessor._conflicts",

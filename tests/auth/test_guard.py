@@ -10,7 +10,7 @@ from pocketmq.auth.auth_table import AuthContents, AuthTable
 from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.denials import DENIALS_MAX, Denials
 from pocketmq.auth.guard import FAILURES_MAX, AuthGuard, source_of
-from pocketmq.auth.needed import NAMES_IN
+from pocketmq.auth.needed import NAMES_IN, NAMES_MAX
 from pocketmq.auth.policies import Policy, entry_of
 from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.common.clock import ManualClock
@@ -602,3 +602,22 @@ def test_a_producer_may_ask_which_brokers_make_a_topic() -> None:
     assert "Topic:TBW102" in rig.refusal(alice, append("TBW102"))
     stranger = received(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="TBW102"))
     assert "username cannot be null." in rig.refusal(FakeConnection(), stranger)
+
+
+def test_a_request_that_names_too_much_is_refused_before_all_is_decided() -> None:
+    """The loop decides: names in a body, and in a field with commas."""
+    rig = Rig()
+    rig.table.replace(rig.table.contents.with_policies("alice", (Policy((entry_of("*", ["All"], "Allow"),)),)))
+    alice = rig.proved()
+    few, many = ([f"t{number}" for number in range(count)] for count in (NAMES_MAX - 1, NAMES_MAX))
+
+    def heartbeat(topics: list[str]) -> Request:
+        """Without the fields that clients fill as well: with them fewer have room."""
+        group = {"groupName": "g", "subscriptionDataSet": [{"topic": topic} for topic in topics]}
+        body = msgspec.json.encode({"clientID": "id", "consumerDataSet": [group]})
+        return received(RequestCode.HEART_BEAT, None, body)
+
+    assert rig.refusal(alice, heartbeat(few)) == ""
+    assert "more than 5000 topics and groups" in rig.refusal(alice, heartbeat(many))
+    header = GetRouteInfoRequestHeader(topic=",".join([*many, "one"]))
+    assert "more than 5000" in rig.refusal(alice, received(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, kind=JSON))
