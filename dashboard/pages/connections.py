@@ -14,6 +14,7 @@ from starlette.routing import Route
 from pocketmq.common.topics import is_retry_topic
 from pocketmq.dashboard.pages.desk import Desk, Entry, Fragment, desk_of
 from pocketmq.dashboard.pages.table import Wanted, part_of
+from pocketmq.dashboard.watch.state import is_system_group
 from pocketmq.remoting.codes import version_name
 
 TOPICS_MAX: Final = 8
@@ -57,7 +58,7 @@ def _fragment(desk: Desk, entry: Entry, query: Mapping[str, str]) -> str:
         "language": lambda each: each.language,
     }
     part = part_of(rows, wanted, lambda each: each.name, orders)
-    return desk.text("_connections.html", part=part, wanted=wanted, kind=kind, base="/connections")
+    return desk.text("_connections.html", state=entry.state, part=part, wanted=wanted, kind=kind, base="/connections")
 
 
 def _producers(entry: Entry) -> list[Client]:
@@ -91,6 +92,7 @@ def _consumers(entry: Entry) -> list[Client]:
             sorted(topic for topic in group.topics if not is_retry_topic(topic))[:TOPICS_MAX],
         )
         for group in entry.state.groups.values()
+        if not is_system_group(group.name)
         for broker, each in group.connections
     ]
 
