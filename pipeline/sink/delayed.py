@@ -46,7 +46,7 @@ class DelayedRows:
 
         Raises ``MessageIllegal`` (a row, by its number in the task) and ``BrokerAway``.
         """
-        names = [name for name in DELAY_COLUMNS if name in batch.schema.names]
+        names: list[str] = [name for name in DELAY_COLUMNS if name in batch.schema.names]
         if not names:
             return batch
         first_row, self._rows = self._rows, self._rows + len(batch)

@@ -18,6 +18,7 @@ from pocketmq.common.topics import check_group_name
 from pocketmq.pipeline.access import ACCESS_OPTIONS, NO_ACCESS, Access
 from pocketmq.pipeline.errors import OptionIllegal, SchemaIllegal
 from pocketmq.pipeline.options import Options
+from pocketmq.pipeline.servers import namesrv_of
 
 SINK_OPTIONS: Final = (
     "namesrv",
@@ -135,7 +136,7 @@ class SinkPlan:
         if not streaming and not transactional_id:
             transactional_id, keep_hours = f"spark-batch-{uuid.uuid4()}", BATCH_KEEP_HOURS
         return cls(
-            namesrv=options.text("namesrv"),
+            namesrv=namesrv_of(options),
             topic=topic,
             group=group,
             transactional=transactional,

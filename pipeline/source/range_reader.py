@@ -23,7 +23,7 @@ from pocketmq.client.pull.subscription import Subscription, parse_subscription
 from pocketmq.common.errors import Cause, CorruptRecord, PocketMQError
 from pocketmq.pipeline.access import NO_ACCESS, Access
 from pocketmq.pipeline.errors import BrokerAway, DataLost
-from pocketmq.pipeline.source.identity import topic_identity
+from pocketmq.pipeline.source.identity import is_deleted, topic_identity
 from pocketmq.pipeline.source.notes import Waiting, print_note
 from pocketmq.pipeline.source.positions import Positions, QueueRange
 from pocketmq.remoting.codes import ResponseCode
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 RETRY_S: Final = 0.25
 MISSING_WAIT_MS: Final = 5_000
 """How long a planned message may be missing before it counts as lost."""
+
+
+class TopicGone(PocketMQError):
+    """A registered broker no longer has a topic."""
+
+    default_cause = Cause.NO_ROUTE
 
 
 @dataclass(slots=True, frozen=True)
@@ -108,6 +114,9 @@ class _Reader:
                 error = loop.run_until_complete(self._check_identity(wanted))
                 if error is None:
                     checks_left -= 1
+                elif isinstance(error, TopicGone):
+                    self._report_gone(wanted, position)
+                    return
                 else:
                     yield from self._wait(loop, waiting, wanted, error)
                 continue
@@ -116,6 +125,9 @@ class _Reader:
             answer = loop.run_until_complete(self._ahead)
             self._ahead = None
             if isinstance(answer, PocketMQError):
+                if isinstance(answer, TopicGone):
+                    self._report_gone(wanted, position)
+                    return
                 if not _is_damage(answer):
                     yield from self._wait(loop, waiting, wanted, answer)
                 elif asked is not None:
@@ -164,6 +176,19 @@ class _Reader:
         yield empty_batch(self._plan.columns)
         loop.run_until_complete(asyncio.sleep(RETRY_S))
 
+    def _report_gone(self, wanted: QueueRange, position: int) -> None:
+        """Raise ``DataLost`` for the rest of a range whose topic was deleted; without ``failOnDataLoss`` print it."""
+        count = wanted.end - position
+        if self._plan.fail_on_data_loss:
+            raise DataLost(
+                "the topic is gone",
+                why=f"{_where(wanted)}: the broker is there, and has it no longer; {count} messages were to be read",
+                hint="was it deleted? failOnDataLoss=false goes on without it",
+            )
+        if count:
+            offsets = f"offsets {position} to {wanted.end - 1}"
+            print_note(f"{_where(wanted)}: {count} messages lost: {offsets}, the topic is gone")
+
     def _report_lost(
         self, loop: asyncio.AbstractEventLoop, wanted: QueueRange, lost: Sequence[int], result: QueueResult
     ) -> None:
@@ -193,7 +218,7 @@ class _Reader:
             )
 
     async def _check_identity(self, wanted: QueueRange) -> PocketMQError | None:
-        """Raise ``DataLost`` unless the topic is the planned one; return a retriable error."""
+        """Raise ``DataLost`` unless the topic is the planned one; return a retriable error, or ``TopicGone``."""
         planned = self._identities.get((wanted.topic, wanted.broker), "")
         if not planned:
             return None
@@ -201,9 +226,11 @@ class _Reader:
             await self._route(wanted.topic)
             now = await topic_identity(self._instance, wanted.topic, wanted.broker)
         except PocketMQError as error:
+            self._routed.discard(wanted.topic)
+            if await is_deleted(self._instance, wanted.topic, wanted.broker, error):
+                return TopicGone(wanted.topic)
             if not error.retriable:
                 raise
-            self._routed.discard(wanted.topic)
             return error
         Positions(identities={(wanted.topic, wanted.broker): planned}).check_identities(
             {(wanted.topic, wanted.broker): now}
@@ -232,9 +259,11 @@ class _Reader:
         except PocketMQError as error:
             if _is_damage(error):
                 return error
+            self._routed.discard(queue.topic)
+            if await is_deleted(self._instance, queue.topic, queue.broker_name, error):
+                return TopicGone(queue.topic)
             if not error.retriable:
                 raise
-            self._routed.discard(queue.topic)
             return error
 
     def _batches(

@@ -156,8 +156,9 @@ def test_a_topic_is_copied_with_keys_and_properties(pocket: PocketBroker, transa
     asyncio.run(send())
     schema = StructType([StructField(name, TYPES[name]) for name in names])
     reader = PocketMQSource({"namesrv": pocket.namesrv, "subscribe": source}).reader(schema)
-    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
-    assert sum(write(pocket, schema, each, topic=target, transactional=transactional) for each in batches) == len(sent)
+    batches: list[Any] = [batch for task in reader.partitions() for batch in reader.read(task)]
+    written = [write(pocket, schema, each, topic=target, transactional=transactional) for each in batches]
+    assert sum(written) == len(sent)
 
     def parts(message: ReceivedMessage) -> Any:
         own = {name: message.properties.get(name) for name in ("colour", "size", "n", "__SHARDINGKEY")}
