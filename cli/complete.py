@@ -43,7 +43,7 @@ def groups(context: typer.Context, incomplete: str) -> Found:
     """Return the users' consumer groups, those of ``pocketmq group list``; all if it begins like one of the system."""
 
     async def ask(admin: "Admin") -> Iterable[str]:
-        from pocketmq.cli.admin.own_groups import is_own_group
+        from pocketmq.cli.own_groups import is_own_group
 
         found = await admin.groups()
         return found if incomplete.startswith("CID_") else [name for name in found if not is_own_group(name)]

@@ -11,8 +11,8 @@ from pocketmq.cli import options
 from pocketmq.cli.admin.group_running import ask_members, print_running, running_json
 from pocketmq.cli.admin.group_seek import seek
 from pocketmq.cli.admin.lock_columns import LOCK, lock_columns
-from pocketmq.cli.admin.own_groups import is_own_group
 from pocketmq.cli.output import print_done, print_json, print_note, print_rows, print_table, time_text
+from pocketmq.cli.own_groups import is_own_group
 from pocketmq.cli.run import build_group, confirm, run_admin
 
 if TYPE_CHECKING:

@@ -171,7 +171,7 @@ def test_what_is_no_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     for name in ("file", "file/store", "link"):
-        with pytest.raises(CannotStart, match="it is no directory.*--data-dir"):
+        with pytest.raises(CannotStart, match=r"it is no directory.*--data-dir"):
             check_directory(str(tmp_path / name))
 
 
