@@ -15,7 +15,7 @@ Lives here: ``AuthGuard``.
 
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.auth.auth_table import AuthTable
 from pocketmq.auth.config import AuthConfig, codes_of
@@ -32,6 +32,7 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.topics import TOPICS_OF_ALL
 from pocketmq.remoting.codec import Request
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.limits.quota import QuotaExceeded, TooManyWrong
 from pocketmq.remoting.limits.server_limits import ServerLimits
@@ -51,6 +52,8 @@ ones are closed at once. A connection whose user has signed well is served all t
 HOSTS_MAX: Final = 4_096
 NS_PER_S: Final = 1_000_000_000
 NONCE_CHARACTERS: Final = range(16, 65)
+_PULL: Final = int(RequestCode.PULL_MESSAGE)
+_NATIVE_PULL: Final = int(RequestCode.NATIVE_PULL)
 NO_SECRET: Final = "no such user: the time for an answer is the same"
 
 
@@ -126,13 +129,29 @@ class AuthGuard:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def refusal(self, connection: Connection, request: Request) -> PocketMQError | None:
-        """See ``Guard``."""
+        """See ``Guard``. A pull like one that was let in before passes with a look-up: a consumer that waits for each
+        message pulls as often as messages come."""
+        session: Session | None = connection.session
+        pull = None
+        if (
+            session is not None
+            and session is connection.speaker
+            and session.checks
+            and session.generation == self.table.generation
+            and request.signed is None
+        ):
+            pull = _pull(request)
+            if pull is not None and pull in session.verdicts:
+                request.session = session
+                return None
         try:
             self._check(connection, request)
         except PocketMQError as error:
             if self._note is not None:
                 self._note(connection, request, error)
             return error
+        if pull is not None and session is not None and request.session is session:
+            session.let_in(pull)
         return None
 
     def _check(self, connection: Connection, request: Request) -> None:
@@ -341,3 +360,19 @@ def source_of(host: str) -> Address | None:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def _pull(request: Request) -> tuple[int, str, str] | None:
+    """Return code, topic and group of a pull from one topic; None: it is another request."""
+    code = request.code
+    header: Any = request.header
+    if code == _PULL:
+        topic: str = header.topic
+    elif code == _NATIVE_PULL and header.queues:
+        topic = header.queues[0][0]
+        for queue in header.queues:
+            if queue[0] != topic:
+                return None
+    else:
+        return None
+    return code, topic, header.consumer_group

@@ -21,8 +21,9 @@ VERDICTS_MAX: Final = 10_000
 A name longer than any policy can have is decided each time."""
 ALL_VERDICTS_MAX: Final = 100_000
 """Those that all sessions of a server remember together: one user has as many sessions as it has addresses."""
-ENTRY_BYTES: Final = 1_500
-"""Of one verdict: a name of 255 characters outside of the BMP takes 1,100."""
+ENTRY_BYTES: Final = 2_600
+"""Of one verdict: a name of 255 characters outside of the BMP takes 1,100, and a pull has two."""
+PULLED: Final = Verdict(True)
 
 
 @bounded("verdicts of all sessions", limit=ALL_VERDICTS_MAX, size="count", entry_bytes=ENTRY_BYTES, when_full="evicts")
@@ -91,7 +92,8 @@ class Session:
         self.generation = generation
         self.how = how
         self.checks = checks and not user.is_super
-        self.verdicts: dict[tuple[Resource, str, Action], Verdict] = {}
+        self.verdicts: dict[tuple[Resource, str, Action] | tuple[int, str, str], Verdict] = {}
+        """What was found out; of pulls that were let in, code, topic and group as well."""
         self._rules = rules_of(contents.policies.get(user.username, ()))
         self._remembered = remembered
         if remembered is not None and self.checks:
@@ -102,14 +104,21 @@ class Session:
         known = self.verdicts.get((kind, name, actions))
         if known is None:
             known = self._rules.decide(kind, name, actions, self.source)
-            if len(name) > NAME_CHARACTERS_MAX:
-                return known
-            if self._remembered is not None:
-                self._remembered.one_more()
-            if len(self.verdicts) >= VERDICTS_MAX:
-                self.verdicts.clear()
-            self.verdicts[kind, name, actions] = known
+            if len(name) <= NAME_CHARACTERS_MAX:
+                self._remember((kind, name, actions), known)
         return known
+
+    def let_in(self, pull: tuple[int, str, str]) -> None:
+        """Remember that the user may make this pull: its code, topic and group."""
+        if len(pull[1]) <= NAME_CHARACTERS_MAX and len(pull[2]) <= NAME_CHARACTERS_MAX:
+            self._remember(pull, PULLED)
+
+    def _remember(self, key: tuple[Resource, str, Action] | tuple[int, str, str], verdict: Verdict) -> None:
+        if self._remembered is not None:
+            self._remembered.one_more()
+        if len(self.verdicts) >= VERDICTS_MAX:
+            self.verdicts.clear()
+        self.verdicts[key] = verdict
 
     def may(self, kind: Resource, name: str, actions: Action) -> bool:
         """Return whether the user may do any one of ``actions``."""

@@ -30,7 +30,7 @@ from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, A
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
 from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
-from pocketmq.remoting.protocol.pull import PullMessageRequestHeader
+from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageRequestHeader
 from pocketmq.remoting.security.credentials import Credentials
 from pocketmq.remoting.security.proof import client_proof, server_proof
@@ -602,6 +602,64 @@ def test_a_producer_may_ask_which_brokers_make_a_topic() -> None:
     assert "Topic:TBW102" in rig.refusal(alice, append("TBW102"))
     stranger = received(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="TBW102"))
     assert "username cannot be null." in rig.refusal(FakeConnection(), stranger)
+
+
+def pull(group: str, *topics: str) -> Request:
+    queues = [(topic, number, 0) for number, topic in enumerate(topics)]
+    header = NativePullRequestHeader(
+        consumer_group=group, queues=queues, max_bytes=1, max_messages=1, suspend_timeout_millis=0
+    )
+    return received(RequestCode.NATIVE_PULL, header)
+
+
+def test_a_pull_like_one_that_was_let_in_passes_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another group, topic or user is decided by itself; after a change of policies all are."""
+    rig = Rig()
+    alice = rig.proved()
+    assert rig.refusal(alice, pull("billing", "orders", "orders")) == ""
+    decided: list[Any] = []
+    check = rig.guard._check
+
+    def counted(connection: Any, request: Request) -> None:
+        decided.append(request)
+        check(connection, request)
+
+    monkeypatch.setattr(rig.guard, "_check", counted)
+    again = pull("billing", "orders")
+    assert rig.refusal(alice, again) == ""
+    assert not decided
+    assert again.session is alice.session
+    assert "Group:other" in rig.refusal(alice, pull("other", "orders"))
+    assert "Topic:payments" in rig.refusal(alice, pull("billing", "orders", "payments"))
+    assert "Topic:payments" in rig.refusal(alice, pull("billing", "payments"))
+    assert "Topic:payments" in rig.refusal(alice, pull("billing", "payments"))
+    assert "cannot be null" in rig.refusal(FakeConnection(), pull("billing", "orders"))
+    assert len(decided) == 5
+    rig.table.replace(rig.table.contents.with_policies("alice", ()))
+    assert "User:alice has no permission" in rig.refusal(alice, pull("billing", "orders"))
+    rig.table.replace(rig.table.contents.with_policies("alice", POLICIES))
+    assert rig.refusal(alice, pull("billing", "orders")) == ""
+    rig.table.replace(rig.table.contents.without_user("alice"))
+    assert rig.refusal(alice, pull("billing", "orders")) == "User:alice is not found."
+
+
+def test_a_signed_pull_is_looked_at_each_time() -> None:
+    rig = Rig()
+    alice = rig.proved()
+    right, wrong = Credentials("alice", "alice-secret"), Credentials("alice", "wrong")
+    header = PullMessageRequestHeader(
+        consumer_group="billing",
+        topic="orders",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+    )
+    for keys, says in ((None, ""), (right, ""), (wrong, "check signature failed."), (None, "")):
+        assert rig.refusal(alice, received(RequestCode.PULL_MESSAGE, header, kind=JSON, keys=keys)) == says
 
 
 def test_a_request_that_names_too_much_is_refused_before_all_is_decided() -> None:
