@@ -182,7 +182,7 @@ class HttpServer:
                 raise AddressInUse(
                     f"cannot listen on {host}:{port} for metrics",
                     why=f"port {port} is in use by another process",
-                    hint="choose another metrics.listen_port, or 0 for none",
+                    hint="choose another with --metrics-port (metrics.listen_port), or 0 for none",
                 ) from error
             raise BindFailed(
                 f"cannot listen on {host}:{port} for metrics",
