@@ -24,7 +24,7 @@ CASES = {
     "scrape": ("broker.scrape", "/metrics with 10,000 topics and groups, and what it does to the loop (TOPICS)"),
     "dashboard": (
         "broker.dashboard",
-        "what a dashboard with ten viewers costs a busy broker (TOPICS, GROUPS, RATE, PAIRS)",
+        "what a dashboard with ten viewers costs a busy broker (TOPICS, CONSUMER_GROUPS, RATE, PAIRS)",
     ),
     "delay": ("broker.delay", "sends beside a million delayed messages, accuracy, restart (PENDING)"),
     "transactions": ("broker.transactions", "transactions beside plain sends and beside open ones (TRANSACTIONS)"),

@@ -71,6 +71,8 @@ class ShortDrain:
         self._quick = 0
         self._quick_wait_ns = 0
         self._quick_codes: dict[int, int] = {}
+        self._code = -1
+        self._quick_of_code = 0
         self._quick_times: _Times = (0, 0, 0)
         self._settled_ns = 0
         self.unsettled = False
@@ -113,7 +115,9 @@ class ShortDrain:
         else:
             self._quick += taken
             code = tasks[0].request.code  # of a mixed drain the first one's: each code is first in its share of them
-            self._quick_codes[code] = self._quick_codes.get(code, 0) + taken
+            if code != self._code:
+                self._code_changes(code)
+            self._quick_of_code += taken
             self._quick_wait_ns = started_ns - oldest_ns
             self._quick_times = (started_ns, entered_ns, appended_ns)
         if appended_ns - self._settled_ns > _SETTLE_NS:
@@ -227,6 +231,13 @@ class ShortDrain:
             timing: RequestTiming = (SEND_PAIR, tasks, tasks[0].created_ns, stages_ns, started_ns)
             self._answers.post([], timing)
 
+    def _code_changes(self, code: int) -> None:
+        """Note how many requests had the code so far."""
+        if self._quick_of_code:
+            self._quick_codes[self._code] = self._quick_codes.get(self._code, 0) + self._quick_of_code
+            self._quick_of_code = 0
+        self._code = code
+
     @staticmethod
     def _sample(tasks: list[Task], frames: list[ShortFrame]) -> None:
         """Remember who sends to what."""
@@ -242,6 +253,7 @@ class ShortDrain:
         messages, self._messages = self._messages, 0
         size_bytes, self._bytes = self._bytes, 0
         quick, self._quick = self._quick, 0
+        self._code_changes(self._code)
         codes, self._quick_codes = self._quick_codes, {}
         times = self._times
         if quick and times is not None:  # all as the last one: each of their stages took less than a millisecond

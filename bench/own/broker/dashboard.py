@@ -32,7 +32,7 @@ from pocketmq.remoting.protocol.offset import UpdateConsumerOffsetRequestHeader
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader
 
 TOPICS = int(os.environ.get("TOPICS", scaled(200, 20)))
-GROUPS = int(os.environ.get("GROUPS", scaled(100, 10)))
+GROUPS = int(os.environ.get("CONSUMER_GROUPS", scaled(100, 10)))
 RATE = int(os.environ.get("RATE", scaled(50_000, 5_000)))
 PAIRS = int(os.environ.get("PAIRS", scaled(20, 2)))
 ROUND_S = scaled(6.0, 3.5)
