@@ -316,7 +316,9 @@ def build(
         )
         send_pair.short = short_path.drain
         if store.pool is not None:
-            short_path.here = RunToCompletion(store, send_pair, environment.counters, clock, times, loop)
+            short_path.here = RunToCompletion(
+                store, send_pair, environment.counters, clock, times, loop, send_pair.settle_soon
+            )
     pull_pair = table.executor("PullMessageThread")
     pulls.use_executor(pull_pair)
     pulls.quick = quick = QuickPull(
@@ -332,7 +334,9 @@ def build(
     pull_pair.here = quick.hold
     lane.use_executor(table.executor("PullFilterThread"))
     store.on_shown.append(pulls.news)
-    store.commit_while(lambda: holds.count > 0)
+    store.serve_awaited(holds)
+    if store.pool is not None:
+        pulls.on_held = store.show_soon
     fast_failure = FastFailure(
         table.executors(),
         table.executor("SendMessageThread"),
