@@ -1,6 +1,6 @@
 """The Python SDK: producers, consumers, admin.
 
-    from pocketmq.client import Message, Producer, PullConsumer, PushConsumer
+    from pocketmq.client import Message, Producer, PullConsumer, PushConsumer, SimpleConsumer
 
 The packages in the order of the data flow:
 
@@ -8,7 +8,7 @@ The packages in the order of the data flow:
     message, connection      messages and receipts; name servers, routes, one instance a process and name server
     arrow, trace             columns instead of objects; message trace
     sender, producer, transaction, staged, durable   messages out
-    pull, handlers, push, idempotence        messages in
+    pull, simple, handlers, push, idempotence   messages in
     admin                    administration
 
 ``blocking`` wraps producer and consumers for programs without asyncio. The public names are those in ``__all__`` and
@@ -86,6 +86,8 @@ if TYPE_CHECKING:
     from pocketmq.client.arrow.arrow import ArrowMissing, ColumnUnknown
     from pocketmq.client.durable import DurableRetry, GivenUpError, RetryStoreError, RetryStoreLocked
     from pocketmq.client.idempotence import Idempotent, MarkStoreUnavailable
+    from pocketmq.client.simple.popped_message import PoppedMessage, ReceiptExpired
+    from pocketmq.client.simple.simple_consumer import SimpleConsumer
     from pocketmq.client.staged.chunk_target import BrokersUnreachableError, NotSupportedByBrokerError
     from pocketmq.client.staged.staged_transaction import InDoubt, RowsLost, StagedTransactions
 
@@ -102,9 +104,12 @@ _LATE: Final = {
     "MarkStoreUnavailable": "idempotence",
     "NotFound": "admin",
     "NotSupportedByBrokerError": "staged.chunk_target",
+    "PoppedMessage": "simple.popped_message",
+    "ReceiptExpired": "simple.popped_message",
     "RetryStoreError": "durable",
     "RetryStoreLocked": "durable",
     "RowsLost": "staged.staged_transaction",
+    "SimpleConsumer": "simple.simple_consumer",
     "StagedTransactions": "staged.staged_transaction",
 }
 """Names whose modules are imported when they are first used: most programs need none of them."""
@@ -174,12 +179,14 @@ __all__ = [
     "NotSupportedByBrokerError",
     "OffsetIllegal",
     "PocketMQError",
+    "PoppedMessage",
     "ProcessLimits",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "QueueSelector",
     "Receipt",
+    "ReceiptExpired",
     "ReceivedMessage",
     "RemotingTooMuchRequestError",
     "ReplyIllegal",
@@ -193,6 +200,7 @@ __all__ = [
     "SendFailed",
     "SendStatus",
     "SendTimeout",
+    "SimpleConsumer",
     "StagedTransactions",
     "SubscriptionIllegal",
     "TopicIllegal",

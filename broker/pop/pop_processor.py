@@ -182,7 +182,7 @@ class PopProcessor(OneByOne):
             sizes = b"".join(each.sizes.astype(">u4", copy=False).tobytes() for each in popped.results)
             return encode_answer(
                 task.request,
-                header=NativePopResponseHeader(popped.pop_time, ask.invisible_ms, popped.rest, counts),
+                header=NativePopResponseHeader(popped.pop_time, ask.invisible_ms, popped.count, popped.rest, counts),
                 body=[sizes, *[each.body.data for each in popped.results]],
             )
         orders = ";".join(

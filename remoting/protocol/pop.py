@@ -161,11 +161,12 @@ class NativePopRequestHeader(Header, frozen=True):
 
 
 class NativePopResponseHeader(Header, frozen=True):
-    """The body is ``u32 big-endian sizes[N]`` and then the N records as they lie in the log. A record's topic tells
-    whether it comes from the retry topic; handles are made of both times."""
+    """The body is ``u32 big-endian sizes[N]`` and then the N records as they lie in the log; N is ``messages``. A
+    record's topic tells whether it comes from the retry topic; handles are made of both times."""
 
     pop_time: Long
     invisible_ms: Int
+    messages: Int = 0
     rest: Long = 0
     """Messages that were ready and not given out."""
     counts: list[tuple[Int, Long, Int]] = []

@@ -210,7 +210,11 @@ def popped_messages() -> Filled:
 
 def popped_queues() -> Filled:
     table = pop_ledger(1000, 50)
-    return table, repeat(lambda number: table.begin("g", "T", number, lambda: 0))
+
+    def begin(number: int) -> None:
+        table.begin("g", "T", number, lambda: 0)
+
+    return table, repeat(begin)
 
 
 def ordered_batches() -> Filled:

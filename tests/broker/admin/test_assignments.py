@@ -210,8 +210,8 @@ async def test_the_request_mode_is_kept_and_listed(harness: Harness, broker: Bro
         await other.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"))
     assert await ask(client, question()) == [("broker-a", -1, "POP")]
     clients = [client, *[await harness.client(broker) for _ in range(3)]]
-    for number, each in enumerate(clients, 1):
-        await each.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"))
+    for number, member in enumerate(clients, 1):
+        await member.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"))
     assert await set_mode(mode="POP", popShareQueueNum=1) == 0
     assert await ask(client, question("c4")) == [("broker-a", 3, "POP"), ("broker-a", 0, "POP")]
     await client.send("T", code=RequestCode.SEND_MESSAGE_V2)

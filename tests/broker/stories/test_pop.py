@@ -113,7 +113,7 @@ async def test_a_handle_counts_once_and_for_its_message_alone(broker: BrokerApp,
     """Twice is harmless; a forged, a foreign or another queue's handle changes nothing."""
     await client.put(b"0", b"1")
     (_, first), (_, second) = await all_popped(client, 2)
-    wrong = [
+    wrong: list[tuple[ReceiptHandle, dict[str, Any], int]] = [
         (first._replace(broker="broker-b"), {}, 13),
         (first, {"queue_id": 1}, 13),
         (first, {"offset": 1}, 13),
