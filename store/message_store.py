@@ -198,9 +198,9 @@ class MessageStore:
             or (replicas is not None and replicas.is_fenced)
         )
 
-    def serve_awaited(self, awaited: Awaited) -> None:
-        """Let waiting pulls have messages at once: buffers that survive the process are committed as soon as something
-        is appended while any waits."""
+    def serve_awaited(self, *awaited: Awaited) -> None:
+        """Let waiting pulls and pops have messages at once: buffers that survive the process are committed as soon as
+        something is appended while any waits."""
         if self.components.commit is not None:
             self.components.commit.awaited = awaited
 
