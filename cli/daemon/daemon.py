@@ -179,6 +179,10 @@ def look_at_disk(settings: Settings, files: FileSystem) -> Settings:
     return settings.with_section(config)
 
 
+class _StoppedEarly(Exception):
+    """A signal to stop came while the store was opened: the next start does it again."""
+
+
 async def _serve(shape: Shape, settings: Settings, logs: Logs, manager: ServiceManager) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -197,15 +201,25 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs, manager: ServiceM
         failed.append(error)
         stop.set()
 
+    serves = False
+
+    def still_wanted() -> None:
+        if stop.is_set() and not serves:
+            raise _StoppedEarly
+
     log, began_s = logs.logger("broker" if shape.broker else "namesrv"), loop.time()
-    async with _started(shape, settings, logs, on_failed, manager) as ready:
-        sys.stdout.write(ready)  # one write: print() makes two on unbuffered output
-        sys.stdout.flush()
-        manager.ready(ready.partition("\n")[0])
-        log.info("serving", took_ms=round((loop.time() - began_s) * 1000))
-        await stop.wait()
-        manager.stopping()
-        began_s = loop.time()
+    try:
+        async with _started(shape, settings, logs, on_failed, manager, still_wanted) as ready:
+            serves = True
+            sys.stdout.write(ready)  # one write: print() makes two on unbuffered output
+            sys.stdout.flush()
+            manager.ready(ready.partition("\n")[0])
+            log.info("serving", took_ms=round((loop.time() - began_s) * 1000))
+            await stop.wait()
+            manager.stopping()
+            began_s = loop.time()
+    except _StoppedEarly:
+        log.info("start_given_up", why="a signal came before it was ready")
     log.info("stopped", took_ms=round((loop.time() - began_s) * 1000))
     if failed:
         with _start_errors():
@@ -219,10 +233,11 @@ async def _started(
     logs: Logs,
     on_failed: Callable[[BaseException], None],
     manager: ServiceManager,
+    still_wanted: Callable[[], None],
 ) -> AsyncIterator[str]:
     """Start what the shape names, yield the ready line and what the store keeps, stop in reverse order.
 
-    ``on_failed``: see ``BrokerApp``. ``manager`` is told of a long recovery.
+    ``on_failed``, ``still_wanted``: see ``BrokerApp``. ``manager`` is told of a long recovery.
     """
     clock = SystemClock()
     server_config = room_for_files(
@@ -279,6 +294,7 @@ async def _started(
                 file_system=_fault_file_system(settings, logs),
                 metrics_config=settings.get(MetricsConfig),
                 recovery_progress=recovered,
+                still_wanted=still_wanted,
                 on_failed=on_failed,
                 auth_config=auth_config,
                 auth=namesrv.auth if shape.namesrv else None,
