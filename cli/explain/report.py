@@ -47,7 +47,9 @@ def _explained(each: Explanation, width: int | None) -> Iterator[str]:
         if each.rows:
             yield from _field("code", f"{code.number} {code.name}{_versions(code.versions)}", width)
         else:
-            yield from _field("means", f"{code.name}{_versions(code.versions)}: {code.what}", width)
+            is_named = each.text.endswith(f" {code.name}") and not code.versions
+            name = "" if is_named else f"{code.name}{_versions(code.versions)}: "
+            yield from _field("means", f"{name}{code.what}", width)
     of_request_or_exit = not each.rows and not each.retried and each.stored is None
     if not of_request_or_exit:
         source = f" ({of_source(each.source)})" if each.source else ""

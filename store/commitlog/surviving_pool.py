@@ -21,6 +21,7 @@ from pocketmq.store.commitlog.buffer_header import (
     BINDING,
     BOUND,
     COMMITTED,
+    HEAD,
     HEADER_BYTES,
     IDENTITY_AT,
     PUBLISHED,
@@ -216,7 +217,7 @@ class SurvivingPool(WriteBufferPool):
         mapped = file.map()
         file.close()
         memory = mapped.memory()
-        return WriteBuffer(memory[HEADER_BYTES : len(memory)], mapped.words(WORDS)), memory
+        return WriteBuffer(memory[HEADER_BYTES : len(memory)], mapped.words(WORDS), memory[HEAD]), memory
 
     def continue_at(self, offset: int) -> None:
         """Note where the log ends. From here on the next start looks for the buffers."""

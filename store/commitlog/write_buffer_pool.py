@@ -36,20 +36,38 @@ class WriteBuffer:
     """One buffer: ``array``. Not cleared between two uses: its user knows which bytes it wrote.
 
     Its user holds in ``start`` and ``end`` which positions of a segment it has. ``words``: of a buffer that survives
-    the process, where its bytes must be published; else None.
+    the process, where its bytes must be published; else None. ``swapped``: copies into memory that
+    is not locked; None where it is.
     """
 
-    __slots__ = ("array", "crc", "end", "is_borrowed", "number", "salt", "start", "words")
+    __slots__ = ("array", "crc", "end", "head", "is_borrowed", "number", "salt", "start", "swapped", "words")
 
-    def __init__(self, array: NDArray[np.uint8], words: Words | None = None) -> None:
+    def __init__(
+        self, array: NDArray[np.uint8], words: Words | None = None, head: NDArray[np.uint8] | None = None
+    ) -> None:
+        """``head``: bytes of the page with ``words`` that nobody reads."""
         self.array = array
         self.words = words
+        self.head = head
         self.is_borrowed = False
+        self.swapped: Memory | None = None
         self.start = 0
         self.end = 0
         self.number = 0
         self.salt = 0
         self.crc = 0
+
+    def put(self, at: int, data: NDArray[np.uint8]) -> None:
+        """Copy ``data`` to ``at``. Where the page, or that with ``words``, may have been swapped out, no other thread
+        waits until it is back.
+        """
+        swapped = self.swapped
+        if swapped is None:
+            self.array[at : at + len(data)] = data
+            return
+        swapped.copy(self.array, at, data)
+        if self.head is not None:
+            swapped.touch(self.head)
 
     def publish(self, position: int, crc: int) -> None:
         """Let the bytes before ``position`` survive the process, after all of them were stored; ``crc`` is theirs."""
@@ -138,6 +156,8 @@ class WriteBufferPool:
                 self.lock_error = error.strerror or str(error)
                 self._memory.unlock(array)
         self.is_locked = locked == self.size
+        for buffer in buffers:
+            buffer.swapped = None if self.is_locked else self._memory
         with self._lock:
             self._free = buffers
             self.available = self.size
