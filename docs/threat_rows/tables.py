@@ -37,6 +37,19 @@ TABLES: Final = [
         declares="sessions; failures by address; verdicts of a session; verdicts of all sessions; denials",
     ),
     Row(
+        "broker/stats/rpc_times.py RpcTimes._counts RpcTimes._sums_ns; broker/send/short_drain.py"
+        " ShortDrain._quick_codes",
+        "requests with ever new codes",
+        "one entry for each code that there is, and one for all others",
+        "tests/broker/stats/test_rpc_times.py::test_codes_of_a_peer_s_making_are_one",
+    ),
+    Row(
+        "remoting/connection.py Connection.sent_topics",
+        "sends to ever new topics",
+        "the latest 16 names of at most 255 characters a connection",
+        "tests/broker/metrics/test_connz.py::test_it_says_to_which_topics_sends_go_of_each_kind",
+    ),
+    Row(
         "auth/http_access.py HttpAccess.failures",
         "wrong passwords at the HTTP port from ever new addresses",
         "4,096 addresses, the oldest goes; 50 wrong ones a second and address are looked at",
