@@ -18,6 +18,7 @@ from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.server_auth import FILE_NAME, ServerAuth
 from pocketmq.broker.assembly.advertised import advertised_addresses, resolve, warn_of_loopback
 from pocketmq.broker.assembly.build import Running, build
+from pocketmq.broker.assembly.build_pop import PopParts
 from pocketmq.broker.assembly.changed_settings import ChangedSettings
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
@@ -265,6 +266,11 @@ class BrokerApp:
         return self._run.clients
 
     @property
+    def pop(self) -> PopParts:
+        """POP of the present run."""
+        return self._run.pop
+
+    @property
     def delays(self) -> DelayService | None:
         """The delivery of delayed messages; None on a slave; only while the broker runs."""
         return self._run.delays
@@ -381,7 +387,7 @@ class BrokerApp:
                 )
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
             self._changed_settings.begin(running)
-            self.auth.table.on_change = partial(mailbox.post, running.pulls.recheck)
+            self.auth.table.on_change = partial(mailbox.post, running.recheck)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
@@ -466,6 +472,7 @@ class BrokerApp:
         self.refusals.log_left_out(all_of_them=True)
         self.refused_requests.log_left_out(all_of_them=True)
         running.pulls.close()
+        running.pop.service.close()
         registration, self._registration = self._registration, None
         await running.replication.stop_asking()
         closing = self._close_off_loop(running)
@@ -684,6 +691,7 @@ class BrokerApp:
         running = self._running
         if running is not None:
             running.pulls.connection_closed(connection)
+            running.pop.service.connection_closed(connection)
             running.locks.connection_closed(connection)
             running.notifier.members_changed(running.clients.close(connection))
 

@@ -1,6 +1,6 @@
 """The Python SDK: producers, consumers, admin.
 
-    from pocketmq.client import Message, Producer, PullConsumer, PushConsumer
+    from pocketmq.client import Message, Producer, PullConsumer, PushConsumer, SimpleConsumer
 
 The packages in the order of the data flow:
 
@@ -8,7 +8,7 @@ The packages in the order of the data flow:
     message, connection      messages and receipts; name servers, routes, one instance a process and name server
     arrow, trace             columns instead of objects; message trace
     sender, producer, transaction, staged, durable   messages out
-    pull, handlers, push, idempotence        messages in
+    pull, simple, handlers, push, idempotence   messages in
     admin                    administration
 
 Each name is imported with its module when it is first used: a producer pays for no consumer.
@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from pocketmq.client.push.push_consumer import PushConsumer
     from pocketmq.client.sender.fault_items import LATENCY_TABLE_4_9, LATENCY_TABLE_5_3, LatencyTable
     from pocketmq.client.sender.retry import DEFAULT_RETRY_RESPONSE_CODES, RETRY_RESPONSE_CODES_4_9
+    from pocketmq.client.simple.popped_message import PoppedMessage, ReceiptExpired
+    from pocketmq.client.simple.simple_consumer import SimpleConsumer
     from pocketmq.client.staged.chunk_target import BrokersUnreachableError, NotSupportedByBrokerError
     from pocketmq.client.staged.staged_transaction import InDoubt, RowsLost, StagedTransactions
     from pocketmq.client.transaction.transaction_producer import Transaction, TransactionProducer
@@ -144,6 +146,7 @@ _MODULES: Final = {
     "NotSupportedByBrokerError": "client.staged.chunk_target",
     "OffsetIllegal": "client.errors",
     "PocketMQError": "common.errors",
+    "PoppedMessage": "client.simple.popped_message",
     "ProcessLimits": "client.handlers.process_queue",
     "Producer": "client.producer.producer",
     "PullConsumer": "client.pull.pull_consumer",
@@ -151,6 +154,7 @@ _MODULES: Final = {
     "QueueSelector": "client.producer.selectors",
     "RETRY_RESPONSE_CODES_4_9": "client.sender.retry",
     "Receipt": "client.message.receipts",
+    "ReceiptExpired": "client.simple.popped_message",
     "ReceivedMessage": "common.message",
     "RemotingTooMuchRequestError": "remoting.errors",
     "ReplyIllegal": "client.message.request_message",
@@ -164,6 +168,7 @@ _MODULES: Final = {
     "SendFailed": "client.errors",
     "SendStatus": "client.message.receipts",
     "SendTimeout": "client.errors",
+    "SimpleConsumer": "client.simple.simple_consumer",
     "StagedTransactions": "client.staged.staged_transaction",
     "SubscriptionIllegal": "client.errors",
     "TLS": "remoting.security.client_security",
@@ -252,12 +257,14 @@ __all__ = [
     "NotSupportedByBrokerError",
     "OffsetIllegal",
     "PocketMQError",
+    "PoppedMessage",
     "ProcessLimits",
     "Producer",
     "PullConsumer",
     "PushConsumer",
     "QueueSelector",
     "Receipt",
+    "ReceiptExpired",
     "ReceivedMessage",
     "RemotingTooMuchRequestError",
     "ReplyIllegal",
@@ -271,6 +278,7 @@ __all__ = [
     "SendFailed",
     "SendStatus",
     "SendTimeout",
+    "SimpleConsumer",
     "StagedTransactions",
     "SubscriptionIllegal",
     "TopicIllegal",

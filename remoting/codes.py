@@ -133,6 +133,14 @@ class RequestCode(enum.IntEnum):
     AUTH_GET_ACL = 3009  # 5.3
     AUTH_LIST_ACL = 3010  # 5.3
 
+    POP_MESSAGE = 200050  # 5.3, as all from here to 200151
+    ACK_MESSAGE = 200051
+    PEEK_MESSAGE = 200052
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    NOTIFICATION = 200054
+    POLLING_INFO = 200055
+    BATCH_ACK_MESSAGE = 200151
+
     HELLO = 30001
     """PocketMQ: ask what the server supports. The remoting layer answers; RocketMQ answers "not supported"."""
     AUTHENTICATE = 30002
@@ -143,6 +151,10 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: make a topic as its first message would, before messages whose queue a key chooses."""
     NATIVE_END_TRANSACTION = 30037
     """PocketMQ: the decisions on many half messages of one producer group, each with its answer."""
+    NATIVE_POP = 30050
+    """PocketMQ: messages of a topic for a time, as POP_MESSAGE gives them, but more of them."""
+    NATIVE_SETTLE = 30051
+    """PocketMQ: acknowledge popped messages, or change when they become visible, many at once."""
     TRANSACTION_LIST = 30039
     """PocketMQ: the half messages that wait for a decision."""
     STAGED_TRANSACTION_END = 30040

@@ -138,9 +138,9 @@ def _start_workers(components: StoreComponents, end: int) -> None:
     log.on_appended = dispatcher.feed
     log.on_committed = [components.flush.committed]
     if components.commit is not None:
-        log.on_committed += [components.short.hand_on, dispatcher.committed]
+        log.on_committed += [components.short.committed, dispatcher.nudge]
         log.on_buffered = components.commit.appended
-        components.commit.start(runner)
+        components.commit.start(runner, survives=components.pool is not None and components.pool.survives)
     components.queues.start()
     components.index.start()
     dispatcher.start(end)

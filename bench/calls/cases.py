@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
+from bench.calls.child import NO_TELEMETRY
 from bench.calls.client import PAUSE_S
 from bench.calls.control import Counted
 from bench.calls.counter import Counts
@@ -43,14 +44,15 @@ PATIENT: Final = ("--set", "broker.wait_time_mills_in_send_queue=60000")
 class CountedBroker(OwnBroker):
     """``pocketmq standalone`` that counts its calls."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, telemetry: bool = True) -> None:
         super().__init__(data_dir=directory / "data", arguments=[*PATIENT, *arguments])
         self.control = Counted(directory, BROKER)
+        self._words = () if telemetry else (NO_TELEMETRY,)
 
     def command(self) -> list[str]:
         """Return the same command with the counter around it."""
         python, _, _, *rest = super().command()
-        return [python, "-m", "bench.calls.child", self.control.address, *rest]
+        return [python, "-m", "bench.calls.child", self.control.address, *self._words, *rest]
 
     def start(self) -> None:
         """Start and connect."""
@@ -93,13 +95,22 @@ class Counting:
 
     ``scale``: a factor of the number of messages of every case. ``pause_s``: before each message of one in flight.
     Without a pause a thread finds some messages before it has come to rest, and statistics fold several: fewer calls,
-    but how many depends on the machine. ``users``: the clients' user needs a policy for each message.
+    but how many depends on the machine. ``users``: the clients' user needs a policy for each message. ``telemetry``:
+    whether the broker counts times of stages.
     """
 
-    def __init__(self, *settings: str, scale: float = 1.0, pause_s: float = PAUSE_S, users: bool = False) -> None:
+    def __init__(
+        self,
+        *settings: str,
+        scale: float = 1.0,
+        pause_s: float = PAUSE_S,
+        users: bool = False,
+        telemetry: bool = True,
+    ) -> None:
         self.scale = scale
         self.pause_s = pause_s
         self.credentials = SENDER if users else None
+        self._telemetry = telemetry
         self._settings = [word for setting in settings for word in ("--set", setting)]
         self._stack = ExitStack()
         self._clients: dict[str, CountedClient] = {}
@@ -114,7 +125,8 @@ class Counting:
                 file.touch(mode=0o600)
                 file.write_text(SETTINGS)
                 self._settings += ["--config", str(file)]
-            self.broker = stack.enter_context(CountedBroker(self.directory, *self._settings))
+            broker = CountedBroker(self.directory, *self._settings, telemetry=self._telemetry)
+            self.broker = stack.enter_context(broker)
             if self.credentials is not None:
                 with asyncio.Runner(loop_factory=new_event_loop) as runner:
                     runner.run(make_sender(self.broker.namesrv))

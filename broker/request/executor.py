@@ -294,6 +294,12 @@ class DrainExecutor:
             drain.refuse(task, refusal)
         self.log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
 
+    def settle_soon(self) -> None:
+        """Let a worker do what the short server has left for later. Loop thread."""
+        if self.short is not None:
+            self.short.unsettled = True
+            self._wake()
+
     def count_served(self, requests: int) -> None:
         """Count requests that were served outside of a drain. Any thread: nothing here switches threads between the
         reading and the writing of the sum but a signal's handler."""

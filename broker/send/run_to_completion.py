@@ -11,6 +11,7 @@ Lives here: ``RunToCompletion``.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from pocketmq.broker.request.executor import SETTLE_AFTER_MS, DrainExecutor
 from pocketmq.broker.request.request_task import Task
@@ -35,7 +36,9 @@ class RunToCompletion:
         clock: Clock,
         times: SendTimes | None,
         loop: asyncio.AbstractEventLoop,
+        ask_to_index: Callable[[], None],
     ) -> None:
+        """``ask_to_index``: let another thread give what was appended to the key index."""
         self._store = store
         self._short = store.short
         self._executor = executor
@@ -45,6 +48,7 @@ class RunToCompletion:
         self._monotonic_ns = clock.monotonic_ns
         self._times = times
         self._loop = loop
+        self._ask_to_index = ask_to_index
         self._generation = -1
         self._possible = False
         self._timer: asyncio.TimerHandle | None = None
@@ -90,6 +94,7 @@ class RunToCompletion:
             self._times.rpc_times.add(self._code, self._took_ns, requests)  # of all: the latest one's
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)
+        self._ask_to_index()
 
     def stop(self) -> None:
         """Count what has not been counted yet."""

@@ -268,7 +268,7 @@ class ShortDrain:
         requests, self._requests = self._requests, 0
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)  # last: a reader that sees the messages sees their times
-        self._store.short.hand_on()
+        self._store.short.index_shown()
 
 
 def _waits(task: Task) -> bool:

@@ -13,6 +13,38 @@ _OPEN = "tests/broker/transaction/test_transaction_table.py"
 
 TABLES: Final = [
     Row(
+        "broker/pop/pop_ledger.py PopLedger.queues PopLedger._heap; broker/pop/pop_queue.py PopQueue.unacked"
+        " PopQueue.buckets; broker/pop/revival.py Revival._waiting",
+        "pops of ever new groups, messages that are never acknowledged, times that change without end",
+        "pop_inflight_message_threshold a queue, pop_unacked_max and pop_queues_max in all; a queue has 600 buckets"
+        " with two entries a message; 65,536 copies wait for the disk",
+        "tests/broker/pop/test_pop_ledger.py::test_limits_in_all"
+        " tests/broker/pop/test_pop_ledger.py::test_changes_without_end_keep_the_buckets_small"
+        " tests/broker/pop/test_pop_ledger.py::test_a_million_messages_in_flight_take_less_than_300_mb",
+        declares="messages in flight; popped queues",
+    ),
+    Row(
+        "broker/pop/ordered_batches.py OrderedBatches._table OrderedBatches._heap OrderedBatches._waits"
+        " OrderBatch.offset_list OrderBatch.consumed OrderBatch.next_visible",
+        "ordered pops of ever new groups and queues",
+        "pop_ordered_batches_max batches of 32 messages; one entry of the heap a batch and change that ends it earlier",
+        "tests/broker/pop/test_ordered_batches.py::test_batches_are_bounded",
+        declares="ordered batches",
+    ),
+    Row(
+        "broker/pop/pop_service.py PopHolds.watched",
+        "pops that wait for ever new groups and topics",
+        "an entry for what waits, and nothing when it ends; those that wait are bounded in count and bytes",
+        "tests/broker/pop/test_pop_service.py::test_what_is_watched_goes_with_the_holds",
+    ),
+    Row(
+        "broker/group/request_modes.py RequestModes._modes",
+        "modes for ever new pairs of topic and group",
+        "topic and group must exist; as many as subscription_groups_max",
+        "tests/broker/admin/test_assignments.py::test_the_request_mode_is_kept_and_listed",
+        declares="request modes",
+    ),
+    Row(
         "broker/group/client_table.py ClientTable._producers ClientTable._consumers ClientTable._producer_ids"
         " ClientTable._groups_of ConsumerGroup.clients ConsumerGroup.subscriptions ConsumerGroup.wishes"
         " ConsumerGroup.shared",

@@ -18,6 +18,7 @@ from pocketmq.pipeline.servers import namesrv_of
 from pocketmq.pipeline.source.planner import Planner
 from pocketmq.pipeline.source.positions import QueueRange, cut
 from pocketmq.pipeline.source.range_reader import ReadPlan, read_ranges
+from pocketmq.pipeline.source.worker import settle
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -52,7 +53,6 @@ STREAM_OPTIONS: Final = (
     "maxTriggerDelay",
 )
 DEFAULT_GROUP: Final = "pocketmq-spark"
-PULL_BYTES: Final = 1 << 20
 PULL_BYTES_MAX: Final = 4 << 20
 BATCH_ROWS: Final = 10_000
 """Batches of 2,000 to 10,000 rows are best for Spark's Python workers (measured; 50,000 and more are slower)."""
@@ -71,8 +71,10 @@ class RangesPartition(InputPartition):
 def read_partition(plan: ReadPlan, partition: InputPartition) -> "Iterator[RecordBatch]":
     """Return the rows of a task; Spark runs an empty plan with None."""
     if isinstance(partition, RangesPartition):
-        return read_ranges(plan, partition.ranges, partition.identities)
-    return iter(())
+        try:
+            yield from read_ranges(plan, partition.ranges, partition.identities)
+        finally:
+            settle()
 
 
 class Cut:
@@ -101,7 +103,7 @@ def make_plan(options: Options, columns: tuple[str, ...], tags: str = "") -> Rea
         namesrv=namesrv_of(options),
         group=options.text("group", DEFAULT_GROUP),
         columns=columns,
-        pull_bytes=options.number("pullBytes", PULL_BYTES, 1, PULL_BYTES_MAX),
+        pull_bytes=options.number("pullBytes", PULL_BYTES_MAX, 1, PULL_BYTES_MAX),
         batch_rows=options.number("batchRows", BATCH_ROWS, 1, 1_000_000),
         wait_ms=options.number("brokerWaitMs", BROKER_WAIT_MS, 0, 86_400_000),
         fail_on_data_loss=options.flag("failOnDataLoss", True),
