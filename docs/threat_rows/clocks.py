@@ -13,6 +13,12 @@ _LEVELS = "tests/broker/delay/test_delay_service.py::test_a_level_keeps_its_dela
 
 CLOCKS: Final = [
     Row(
+        "broker/pop/pop_processor.py PopProcessor._deadline_ns",
+        "a client whose clock is wrong says when it asked",
+        "a time of the future, or older than the poll, counts as now; the hold has its own limit",
+        "tests/broker/stories/test_pop.py::test_a_pop_that_waits_in_vain_is_answered_in_time_and_at_the_stop",
+    ),
+    Row(
         "remoting/security/tls_files.py TlsFiles._check TlsFiles._warn_of_ends",
         "a certificate that has ended, or has not begun, by a wrong clock",
         "the start is refused and says so; a running server only warns: its clients judge for themselves",

@@ -35,6 +35,7 @@ NOT_RUN: Final = {
     "docs/message-kinds.md": 1,
     "docs/migration.md": 1,
     "docs/offline.md": 5,
+    "docs/pop.md": 2,
     "docs/quickstart.md": 2,
     "docs/security.md": 4,
     "docs/settings.md": 1,
