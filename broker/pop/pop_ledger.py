@@ -144,6 +144,12 @@ class PopLedger:
         queue = self.queues.get((group, topic, queue_id))
         return self.count < self.unacked_max and (queue is None or len(queue.unacked) < self.queue_unacked_max)
 
+    def progress(self, group: str, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Return how far a group has popped a queue, and how many of the messages before that are in flight; None: it
+        pops it not."""
+        queue = self.queues.get((group, topic, queue_id))
+        return None if queue is None else (queue.next_offset, len(queue.unacked))
+
     def in_flight(self, group: str, topic: str, queue_id: int) -> int:
         """Return how many messages of the queue are in flight."""
         queue = self.queues.get((group, topic, queue_id))
