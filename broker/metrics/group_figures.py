@@ -69,7 +69,8 @@ class GroupFigures:
         now_ms: Callable[[], int],
         popped: Callable[[str, str, int], tuple[int, int] | None] = lambda group, topic, queue_id: None,
     ) -> None:
-        """``popped`` returns (next offset, messages in flight) of a queue that a group pops. ``node``: the labels that all series have; ``count_max``: groups in topics with series of their own."""
+        """``node``: the labels that all series have; ``count_max``: groups in topics with series of their own;
+        ``popped`` returns (next offset, messages in flight) of a queue that a group pops."""
         self._store = store
         self._topics = topics
         self._offsets = offsets

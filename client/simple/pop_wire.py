@@ -186,7 +186,7 @@ class PopWire:
             self._group,
             self._topic,
             [
-                (*key[:5], [each.message.receipt.queue_offset for each in part], key[5])  # type: ignore[misc]
+                (*key[:5], [each.message.receipt.queue_offset for each in part], key[5])
                 for key, part in groups.items()
             ],
         )
