@@ -26,6 +26,9 @@ from pocketmq.remoting.protocol.topic import CreateTopicListBody
 Needed = tuple[Resource, str, Action]
 BODY_BYTES_MAX: Final = 512 * 1024
 """Longest body that is read for its names, by the loop. A heartbeat of 1,000 subscriptions has a third."""
+NAMES_MAX: Final = 5_000
+"""Topics and groups of one request that are decided, by the loop: more than a heartbeat of that length has, unless its
+subscriptions have nothing but names."""
 Names = Callable[[Any, Resource], Iterator[str]]
 
 
@@ -111,6 +114,7 @@ def needed(request: Request, spec: Spec, cluster: str) -> Iterator[Needed]:
     Raise ``AccessDenied`` or ``BodyIllegal`` where the names cannot be read.
     """
     body: Any = None
+    count = 0
     for need in spec.access.needs:
         if need.name is Place.STORED:
             continue
@@ -122,6 +126,9 @@ def needed(request: Request, spec: Spec, cluster: str) -> Iterator[Needed]:
             if need.name is Place.BODY and body is None:
                 body = _body(request, spec)
             for name in _names(need, request, body):
+                count += 1
+                if count > NAMES_MAX:
+                    raise AccessDenied("request refused", why=f"it names more than {NAMES_MAX} topics and groups")
                 if spec.pool is Pool.ACK and need.name == "topic":  # POP's retry topic stands for its topic
                     name = first_topic(name, request.header.consumer_group)  # type: ignore[union-attr]
                 if name == AUTO_CREATE_TOPIC and spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:

@@ -114,6 +114,7 @@ class BrokerApp:
         metrics_required: bool = True,
         stage_times: bool = True,
         recovery_progress: Callable[[int, int], None] | None = None,
+        still_wanted: Callable[[], None] | None = None,
         slave_type: type[HaSlave] = HaSlave,
         on_failed: Callable[[BaseException], None] | None = None,
         auth_config: AuthConfig | None = None,
@@ -126,9 +127,10 @@ class BrokerApp:
         returns the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
         ``metrics_config``: the address of ``/metrics`` and ``/health``, if they are served; a port in use stops the
         start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
-        ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread. ``slave_type`` follows
-        a master; scenarios pass another one. ``on_failed(error)`` is called in the loop when the broker cannot start
-        again after a change of its role: it then serves no requests. ``auth_config``: who may ask for what; without it
+        ``recovery_progress(offset, end)`` and ``still_wanted()``, which may end the opening by an error: see
+        ``MessageStore``; called in a worker thread. ``slave_type`` follows a master; scenarios pass another one.
+        ``on_failed(error)`` is called in the loop when the broker cannot start again after a change of its role: it
+        then serves no requests. ``auth_config``: who may ask for what; without it
         everybody may ask for everything. ``auth``: that of a name server in this process, to share users with it.
         ``tls_config``: without it every connection is plain. ``limits_config``: what clients, addresses and users may
         ask for; without it there are no limits but those of users who have their own. ``logs``: those whose levels
@@ -181,6 +183,7 @@ class BrokerApp:
         self._metrics_required = metrics_required
         self._stage_times = stage_times
         self._recovery_progress = recovery_progress
+        self._still_wanted = still_wanted
         self._slave_type = slave_type
         self._observation = self._new_observation()
         self._registration: Registration | None = None
@@ -599,6 +602,8 @@ class BrokerApp:
     def _open(self, running: Running) -> None:
         """Open the store and load the tables. Blocks; worker thread."""
         replication = running.replication
+        if self._still_wanted is not None:
+            running.store.still_wanted = self._still_wanted
         try:
             replication.open(self.address, self._advertised.ha_host, self.port, self._recovery_progress)
             running.housekeeping.load()

@@ -295,6 +295,15 @@ def version_name(ordinal: int) -> str:
     return f"V{major}_{minor}_{patch // 2}{'' if patch % 2 else '_SNAPSHOT'}"
 
 
+def software(version: str, *, is_pocketmq: bool) -> str:
+    """Return what a broker is, for people. ``version``: as it says itself; a PocketMQ says whose protocol it speaks.
+
+    >>> software("V4_9_8", is_pocketmq=True), software("V5_3_3", is_pocketmq=False)
+    ('PocketMQ (as V4_9_8)', 'RocketMQ V5_3_3')
+    """
+    return f"PocketMQ (as {version})" if is_pocketmq else f"RocketMQ {version}"
+
+
 def request_name(code: int) -> str:
     """Return RocketMQ's name of a request code, or the number as text."""
     try:

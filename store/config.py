@@ -147,7 +147,7 @@ class StoreConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     commit_commit_log_thorough_interval: int = 200
     """How often it writes whatever waits."""
     wake_commit_when_put_message: bool = True
-    """Wake the commit thread at each append."""
+    """Wake the commit thread when enough pages wait; under load, buffers that survive are written every 10 ms."""
 
     # Flush
     flush_disk_type: Literal["ASYNC_FLUSH", "SYNC_FLUSH"] = "ASYNC_FLUSH"

@@ -23,6 +23,7 @@ from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refu
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.closing import close_components
 from pocketmq.store.commitlog.log_reader import DamagedRange
+from pocketmq.store.commitlog.write_buffer_pool import nothing
 from pocketmq.store.components import build
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queue import ENTRY
@@ -38,7 +39,7 @@ from pocketmq.store.index.index import KeyQueryResult
 from pocketmq.store.opening import OpenPlan, open_components
 from pocketmq.store.recovery.recovery import RecoveryReport, write_damage
 from pocketmq.store.replicas import BothVerdicts, Replicas
-from pocketmq.store.waiters import Done
+from pocketmq.store.waiters import Awaited, Done
 
 __all__ = ["AppendResult", "GetResult", "MessageStore", "PutStatus", "RecoveryReport"]
 
@@ -98,6 +99,8 @@ class MessageStore:
         self._is_slave = config.broker_role == "SLAVE"
         self.replicas: Replicas | None = None
         """Set by a master's HA service while it runs."""
+        self.still_wanted: Callable[[], None] = nothing
+        """Called now and then while it opens; what it raises ends the opening."""
         self.reads_wait = False
         """Whether queues may hold what a promotion would cut: consumers must not read yet."""
         self._tell_reads_from_ns = 0
@@ -114,10 +117,11 @@ class MessageStore:
         ``progress(offset, end)`` is called now and then while the log is read. ``plan``, called once the directory is
         locked, returns the changes to the log before its recovery. Raises ``ConfigError`` (no memory for the
         write-buffer pool), ``StoreInUse``, ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and disk
-        errors; the directory is then unlocked again, and nothing but a repeatable recovery has changed.
+        errors, and what ``still_wanted`` raises; the directory is then unlocked again, and nothing but a repeatable
+        recovery has changed.
         """
         assert not self._is_open, "open() of an open store"
-        report = open_components(self.components, progress, plan)
+        report = open_components(self.components, progress, plan, self.still_wanted)
         self._is_open = True
         return report
 
@@ -194,12 +198,17 @@ class MessageStore:
             or (replicas is not None and replicas.is_fenced)
         )
 
-    def commit_while(self, is_awaited: Callable[[], bool]) -> None:
-        """Commit what write buffers hold as soon as it is appended, while ``is_awaited()``; only buffers that survive
-        the process."""
-        commit, pool = self.components.commit, self.pool
-        if commit is not None and pool is not None:  # which kind it is shows when it opens
-            commit.is_awaited = lambda: pool.survives and is_awaited()
+    def serve_awaited(self, *awaited: Awaited) -> None:
+        """Let waiting pulls and pops have messages at once: buffers that survive the process are committed as soon as
+        something is appended while any waits."""
+        if self.components.commit is not None:
+            self.components.commit.awaited = awaited
+
+    def show_soon(self) -> None:
+        """Commit soon what was appended, if it is not committed yet: from now on a pull waits for it. Any thread;
+        cheap."""
+        if self.log.committed_offset < self.log.appended_offset and self.components.commit is not None:
+            self.components.commit.ask()
 
     def start_at(self, offset: int) -> None:
         """Begin an empty log at ``offset``, a segment's first byte: for a slave whose master has nothing older.
@@ -261,6 +270,8 @@ class MessageStore:
             self._acknowledge_flush(end_offset, wait, done, may_sync)
         elif self._group_commit is None and self.log.fenced_by is None:
             replicas.wait(end_offset, done)  # no need to wait for the disk
+            if self.components.commit is not None:
+                self.components.commit.ask()
         else:
             both = BothVerdicts(done)
             self._acknowledge_flush(end_offset, wait, both.flushed)
@@ -371,7 +382,10 @@ class MessageStore:
             if now_ns >= self._tell_reads_from_ns:  # a consumer keeps retrying
                 self._tell_reads_from_ns = now_ns + READ_FAILURES_EVERY_NS
                 self._error_log.error("read_failed", topic=topic, queue_id=queue_id, offset=offset, error=str(error))
-            raise
+            if not isinstance(error, CorruptRecord):
+                raise
+            where = f"{topic} queue {queue_id}, at or behind offset {offset}"
+            raise CorruptRecord(error.what, why=f"{where}: {error.why}", hint=error.hint) from error
 
     def get_run(
         self, queues: Sequence[tuple[str, int, int]], *, max_messages: int, max_bytes: int

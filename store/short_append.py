@@ -43,13 +43,21 @@ PATCHED_AT: Final = 20
 _patch_v4 = Struct(">qqiq8sq8s").pack_into
 _patch_v6 = Struct(">qqiq20sq20s").pack_into
 
+Bytes = bytes | memoryview
+
 ShortRecord = tuple[int, int, int, int, int, bytes]
 """Place of ``PATCHED_AT`` in the frame's buffer, size in bytes, sysFlag, born timestamp (ms), tags code, unique key
 (ASCII, 32 bytes as a rule)."""
 _Row = tuple["ShortSection", int, int, int, int, int, bytes]
 """Section, physical offset, size, tags code, queue offset, store timestamp, unique key."""
-_Held = tuple[int, int, list[_Row], int, bytes]
+_Held = tuple[int, int, list[_Row], int, Bytes]
 """Start, end, rows, their number, the bytes if it is one record."""
+_NO_BYTES: Final = b""
+RECORDS_KEPT_MAX: Final = 64
+RECORD_KEPT_BYTES_MAX: Final = 65_536
+"""Records that are kept with the held appends, for pulls that wait, or will by then; larger ones are read again."""
+SHOWN_APART_MAX: Final = 4
+"""Of so many held appends each is shown by itself, with its record; of more all at once."""
 
 
 @dataclass(slots=True, eq=False)
@@ -105,10 +113,9 @@ class ShortAppend:
         self._has_buffers = has_buffers
         self._shown: list[_Row] = []
         """Rows whose queue entries are put; the index lacks them."""
-        self._hidden: list[_Row] = []
-        """Later rows that neither queues nor index have."""
         self._held: deque[_Held] = deque()
-        """Later ones that consumers may not see yet (a synchronous master's, ``ha.shown``)."""
+        """Later ones that consumers may not see yet: they are not committed, or a synchronous master's (``ha.shown``).
+        """
         self._held_lock = threading.Lock()
         self._confirmed: list[_Row] = []
         """Rows of ``_held`` whose queue entries are put; the index lacks them. Under ``_held_lock``."""
@@ -235,21 +242,28 @@ class ShortAppend:
             self._sum_start, self._sum = start, crc32(data)
         self._sum_end = position
         # Under the lock, so that the order of the rows is that of the log. The dispatcher's own lock is only tried:
-        # while it is taken, or the bytes are not committed, the dispatcher gets the rows and finds its own time.
-        # Rows in a write buffer wait for their commit, which hands them on.
+        # while it is taken the dispatcher gets the rows and finds its own time.
         self._count += count
-        if self._has_buffers and log.committed_offset < position:
-            self._hidden += rows
-        elif (limit := self._dispatcher.limit) is not None and not self._hidden and limit() < position:
-            self._held.append((start, position, rows, count, bytes(data) if count == 1 else b""))
-        elif not self._hidden and self._dispatcher.show(start, position, rows, count, data):
+        dispatcher = self._dispatcher
+        limit = dispatcher.limit
+        if (self._has_buffers and log.committed_offset < position) or (limit is not None and limit() < position):
+            is_kept = count == 1 and len(self._held) < RECORDS_KEPT_MAX and len(data) <= RECORD_KEPT_BYTES_MAX
+            self._held.append((start, position, rows, count, data if is_kept else _NO_BYTES))
+            if log.committed_offset >= position and dispatcher.due_offset >= position:
+                self.show_held(position)  # by now; whoever showed the others may not have found these
+        elif dispatcher.show(start, position, rows, count, data):
             self._shown += rows
         else:
-            self._hidden += rows
             self._hand_on_locked()
+            dispatcher.feed_columns(_columns_of(rows))
         if self._count >= ROWS_MAX:
             self._hand_on_locked()
         return taken
+
+    def committed(self) -> None:
+        """Show what the log's files have by now. Any thread; no I/O, and it waits for no append."""
+        if self._held:
+            self.show_held(self._dispatcher.due_offset)
 
     def show_held(self, limit: int) -> None:
         """Put the queue entries of rows below ``limit`` that consumers may see from now on. Any thread; no I/O, and it
@@ -258,8 +272,12 @@ class ShortAppend:
         if not held:
             return
         with self._held_lock:
+            due: list[_Held] = []
             while held and held[0][1] <= limit:
-                start, end, rows, count, data = held.popleft()
+                due += (held.popleft(),)
+            if len(due) > SHOWN_APART_MAX:
+                due = _joined(due)
+            for start, end, rows, count, data in due:
                 if dispatcher.show(start, end, rows, count, data):
                     self._confirmed += rows
                 else:
@@ -271,15 +289,21 @@ class ShortAppend:
         if confirmed:
             self._put_shown(confirmed)
 
+    def index_shown(self) -> None:
+        """Give the rows that consumers see to the index. Waits for an append under way: not for the event loop."""
+        if self._count:
+            with self._lock.patient:
+                self._hand_on_locked(held_too=False)
+
     def hand_on(self) -> None:
         """Give the waiting rows to index and dispatcher. Waits for an append under way: not for the event loop."""
-        if self._sum_end >= 0:
+        if self._count:
             with self._lock.patient:
                 self._hand_on_locked()
 
     def hand_on_soon(self) -> bool:
         """Do what ``hand_on`` does, or return False if an append has taken too long: the disk is slow or hangs."""
-        if self._sum_end >= 0:
+        if self._count:
             try:
                 with self._lock:
                     self._hand_on_locked()
@@ -292,26 +316,35 @@ class ShortAppend:
             self._log.note_checksum(self._sum_start, self._sum_end - self._sum_start, self._sum)
             self._sum_end = -1
 
-    def _hand_on_locked(self) -> None:
-        """Under the append lock: later appends must find the earlier rows handed on."""
+    def _hand_on_locked(self, held_too: bool = True) -> None:
+        """Under the append lock: later appends must find the earlier rows handed on. ``held_too``: also those that
+        wait in memory until consumers may see them; then the dispatcher shows them.
+        """
         self._note_checksum()
         shown, self._shown = self._shown, []
-        hidden, self._hidden = self._hidden, []
         self._count = 0
         if shown:
             self._put_shown(shown)
         if self._held or self._confirmed:
             with self._held_lock:
                 self._index_confirmed()
-                while self._held:  # before what is hidden
-                    self._dispatcher.feed_columns(_columns_of(self._held.popleft()[2]))
-        if hidden:
-            self._dispatcher.feed_columns(_columns_of(hidden))
+                if not held_too:
+                    self._count = sum([held[3] for held in self._held])
+                elif self._held:
+                    ((_, _, rows, _, _),) = _joined(list(self._held))
+                    self._held.clear()
+                    self._dispatcher.feed_columns(_columns_of(rows))
 
     def _put_shown(self, rows: list[_Row]) -> None:
         self._index.put_columns(_columns_of(rows))
         queues = {row[0].queue: None for row in rows}
         self._dispatcher.notify_dispatched([(queue.topic, queue.queue_id, queue.max_offset) for queue in queues])
+
+
+def _joined(held: list[_Held]) -> list[_Held]:
+    """Return appends that follow each other as one."""
+    rows = [row for _, _, some, _, _ in held for row in some]
+    return [(held[0][0], held[-1][1], rows, len(rows), _NO_BYTES)]
 
 
 def _columns_of(rows: list[_Row]) -> LogColumns:

@@ -1,17 +1,23 @@
 """Callbacks that wait for the log to reach an offset, each with a deadline of its own.
 
-Lives here: ``Waiters``, a core without I/O.
+Lives here: ``Waiters``, a core without I/O; ``Awaited``, the pulls that wait.
 """
 
 import heapq
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from pocketmq.store.append_result import PutStatus
 
 WAITERS_MAX: Final = 262_144
 Done = Callable[[PutStatus], None]
+
+
+class Awaited(Protocol):
+    """What counts the pulls that wait for messages; reading ``count`` takes no lock."""
+
+    count: int
 
 
 class _Waiter:

@@ -33,6 +33,18 @@ class Bound:
         return figures.path if self.thread == PATH else figures.of(self.thread)
 
 
+SURVIVING: Final = (
+    "store.transient_store_pool_enable=true",
+    "store.transient_store_pool_size=3",
+    "store.transient_store_pool_buffer_size=16777216",
+)
+"""Settings of a broker that appends on the loop."""
+SURVIVING_BOUNDS: Final = (
+    Bound("one", BROKER, 48, LOOP),
+    Bound("connections", BROKER, 47, LOOP),
+    Bound("push", BROKER, 270),
+)
+"""With these settings."""
 BOUNDS: Final = (
     Bound("one", BROKER, 73),
     Bound("one", BROKER, 60, BACKGROUND),

@@ -22,6 +22,10 @@ CASES = {
     "masters": ("broker.masters", "cluster --masters 1, 2, 4, each process with the same share of a core (SHARE)"),
     "telemetry": ("broker.telemetry", "what counting times costs: two brokers, with and without"),
     "scrape": ("broker.scrape", "/metrics with 10,000 topics and groups, and what it does to the loop (TOPICS)"),
+    "dashboard": (
+        "broker.dashboard",
+        "what a dashboard with ten viewers costs a busy broker (TOPICS, CONSUMER_GROUPS, RATE, PAIRS)",
+    ),
     "delay": ("broker.delay", "sends beside a million delayed messages, accuracy, restart (PENDING)"),
     "transactions": ("broker.transactions", "transactions beside plain sends and beside open ones (TRANSACTIONS)"),
     "consume": ("client.consume", "push consumption: three kinds of handlers, 100 joining, a stop handing over"),

@@ -344,7 +344,9 @@ def build(
         )
         send_pair.short = short_path.drain
         if store.pool is not None:
-            short_path.here = RunToCompletion(store, send_pair, environment.counters, clock, times, loop)
+            short_path.here = RunToCompletion(
+                store, send_pair, environment.counters, clock, times, loop, send_pair.settle_soon
+            )
     pull_pair = table.executor("PullMessageThread")
     pulls.use_executor(pull_pair)
     pulls.quick = quick = QuickPull(
@@ -361,7 +363,9 @@ def build(
     lane.use_executor(table.executor("PullFilterThread"))
     pop.service.use_executor(table.executor("PopMessageThread"))
     store.on_shown.extend((pulls.news, pop.service.news))
-    store.commit_while(lambda: holds.count > 0 or pop.service.holds.count > 0)
+    store.serve_awaited(holds, pop.service.holds)
+    if store.pool is not None:
+        pulls.on_held = pop.service.on_held = store.show_soon
     fast_failure = FastFailure(
         table.executors(),
         table.executor("SendMessageThread"),

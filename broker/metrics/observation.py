@@ -25,7 +25,7 @@ from pocketmq.broker.metrics.figures import Figures
 from pocketmq.broker.metrics.health import Health, HealthReport, Probe
 from pocketmq.broker.metrics.interval_log import IntervalLog
 from pocketmq.broker.metrics.metrics import exposition, texts_of_figures
-from pocketmq.broker.metrics.slow_requests import SlowRequests
+from pocketmq.broker.metrics.slow_requests import SlowRequests, topic_of
 from pocketmq.broker.metrics.sources import Pops, Process, Sources, Transactions
 from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
@@ -39,7 +39,9 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
-from pocketmq.broker.stats.stage_times import SEND_PAIR, StageTimes
+from pocketmq.broker.stats.rpc_times import RpcTimes
+from pocketmq.broker.stats.sent_topics import SendSamples
+from pocketmq.broker.stats.stage_times import SEND_PAIR, RequestTiming, StageTimes
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock
@@ -120,6 +122,8 @@ class Observation:
     """Refusals by limits, by limit."""
     stage_times: StageTimes | None = field(init=False)
     put_times: PutStatistics = field(init=False, default_factory=PutStatistics)
+    rpc_times: RpcTimes = field(init=False, default_factory=RpcTimes)
+    _samples: SendSamples = field(init=False, default_factory=partial(SendSamples, topic_of))
     slow: SlowRequests = field(init=False)
     health: Health = field(init=False)
     sources: Sources | None = field(init=False, default=None)
@@ -188,7 +192,12 @@ class Observation:
         """Return the port of answers to the loop, which counts its times."""
         if self.stage_times is None:
             return AnswerPort(mailbox)
-        return AnswerPort(mailbox, clock=self.clock, write_times=self.stage_times.write, finished=self.slow.finished)
+        return AnswerPort(mailbox, clock=self.clock, write_times=self.stage_times.write, finished=self._finished)
+
+    def _finished(self, timing: RequestTiming, write_ns: int, now_ns: int) -> None:
+        self.rpc_times.finished(timing, now_ns)
+        self._samples.finished(timing, now_ns)
+        self.slow.finished(timing, write_ns, now_ns)
 
     def send_times(self, store: MessageStore) -> SendTimes | None:
         """Return the counters of the send processor."""
@@ -202,6 +211,7 @@ class Observation:
             store.config.flush_disk_type == "SYNC_FLUSH",
             self.clock,
             self.logger("lock"),
+            rpc_times=self.rpc_times,
             replicates=store.config.broker_role == "SYNC_MASTER",
         )
 
@@ -235,6 +245,7 @@ class Observation:
             security=self.security,
             quota_refusals=self.quota_refusals,
             stage_times=self.stage_times,
+            rpc_times=self.rpc_times,
             put_times=self.put_times,
             flush_times=self._flush_times or FlushTimes(store),
             slow=self.slow,

@@ -8,6 +8,7 @@ Lives here: the groups of ``ROCKETMQS``.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from pocketmq.broker.delay.delay_service import DelayService
@@ -26,7 +27,9 @@ from pocketmq.broker.metrics.registry import (
     only,
 )
 from pocketmq.broker.metrics.sources import Pops, Reading, Sources, Transactions
+from pocketmq.broker.stats.rpc_times import BOUNDS_MS, OTHER
 from pocketmq.broker.transaction.transaction_table import Outcome
+from pocketmq.remoting.codes import RequestCode
 
 NODE: Final = ("cluster", "node_type", "node_id")
 DISK: Final = (*NODE, "storage_type", "storage_medium")
@@ -82,6 +85,13 @@ def _used_bytes(sources: Sources) -> int:
 
 def _ended(transactions: Transactions, *outcomes: Outcome) -> int:
     return sum(transactions.service.writer.totals[outcome] for outcome in outcomes)
+
+
+def _rpcs(sources: Sources) -> Iterator[tuple[tuple[str, ...], Distribution]]:
+    for code, counts, sum_ns in sources.rpc_times.rows():
+        name = "other" if code == OTHER else RequestCode(code).name.lower()
+        bounds = (*(f"{float(bound)}" for bound in BOUNDS_MS), "+Inf")
+        yield ("remoting", name, "false"), (list(zip(bounds, accumulate(counts), strict=True)), sum_ns / 1e6)
 
 
 IN_LABELS: Final = ("topic", "message_type", "is_system")
@@ -229,6 +239,21 @@ BROKER: Final[Group[Sources]] = Group(
     ),
     labels=NODE,
 )
+RPCS: Final[Group[Sources]] = Group(
+    _at_node(lambda look: look.sources if look.sources.stage_times is not None else None),
+    _rocketmqs(
+        Histogram(
+            "rpc_latency_milliseconds",
+            "Time of requests, from their queue until their answers are written.",
+            _rpcs,
+            labels=("protocol_type", "request_code", "is_long_polling"),
+            note="requests by their code, from the queue until their answers are written, the waits for flush and "
+            "slaves included. Pulls that wait for messages and oneway requests are not here. RocketMQ also has "
+            "`response_code` and `result`; refusals by code are in `pocketmq_requests_refused_total`",
+        ),
+    ),
+    labels=NODE,
+)
 STORAGE: Final[Group[Sources]] = Group(
     _at_node(lambda look: look.sources if look.sources.process is not None else None, "local", "disk"),
     _rocketmqs(
@@ -332,5 +357,5 @@ FIGURES: Final[Group[tuple[Figures, int]]] = Group(
         ),
     ),
 )
-ROCKETMQS: Final = (TRAFFIC, LAGS, CONNECTIONS, BROKER, STORAGE, TIMERS, HALVES, POP, FIGURES)
+ROCKETMQS: Final = (TRAFFIC, LAGS, CONNECTIONS, BROKER, RPCS, STORAGE, TIMERS, HALVES, POP, FIGURES)
 """In the order of the documentation."""

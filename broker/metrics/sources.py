@@ -25,6 +25,7 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
+from pocketmq.broker.stats.rpc_times import RpcTimes
 from pocketmq.broker.stats.stage_times import StageTimes
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.end_transaction_processor import EndTransactionProcessor
@@ -91,6 +92,7 @@ class Sources:
     refusals: Callable[[], list[RefusalCount]]
     refused_requests: RefusedRequests
     stage_times: StageTimes | None
+    rpc_times: RpcTimes = field(default_factory=RpcTimes)
     put_times: PutStatistics
     flush_times: FlushTimes
     slow: SlowRequests

@@ -286,6 +286,24 @@ class PopLedger:
             self._commit(queue)
         return True
 
+    def adopt(self, group: str, topic: str, queue_id: int, in_flight: dict[int, int], now_ms: int) -> bool:
+        """Take over messages in flight below the committed offset of a queue that nobody has popped here: the committed
+        offset is set back to the lowest of them. Start only. False: there is no room."""
+        committed = self.offsets.query(group, topic, queue_id)
+        if committed is None or len(self.queues) >= self.queues_max or (group, topic, queue_id) in self.queues:
+            return False
+        if self.count + len(in_flight) > self.unacked_max:
+            return False
+        queue = PopQueue(group, topic, queue_id, committed)
+        with self._lock:
+            self.queues[group, topic, queue_id] = queue
+            queue.low = min(in_flight)
+            self._push(queue, queue.restore(dict(sorted(in_flight.items())), now_ms))
+            self.count += len(in_flight)
+            self.generation += 1
+            self._commit(queue)
+        return True
+
     def _known(self, group: str, topic: str, queue_id: int) -> PopQueue | None:
         queue = self.queues.get((group, topic, queue_id))
         if queue is not None:

@@ -67,6 +67,8 @@ class PullService:
     """Counts refusals by a full queue."""
     guard: AuthGuard | None = None
     """Knows who may pull; None where nothing is checked."""
+    on_held: Callable[[], None] | None = field(init=False, default=None)
+    """Called when a pull has begun to wait. Loop thread."""
     quick: Quick | None = field(init=False, default=None)
     """Answers a held pull with a record just stored. None: each runs again."""
     _executor: DrainExecutor | None = field(init=False, default=None)
@@ -145,6 +147,8 @@ class PullService:
             self.holds.remove(hold)
             self._run_again(hold, is_due=False)
             return
+        if self.on_held is not None:
+            self.on_held()
         self._arm()
 
     def recheck(self) -> None:

@@ -254,7 +254,8 @@ class DrainExecutor:
             stages_ns = drain.stages_ns
             stages_ns[_PROCESS] = took_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
             if drain.answers:
-                self.answers.post(drain.answers, (self.name, tasks, tasks[0].created_ns, stages_ns, started_ns))
+                own = drain.answered()
+                self.answers.post(drain.answers, (self.name, own, own[0].created_ns, stages_ns, started_ns))
             stages.drained(tasks, started_ns, stages_ns, took_ns)
         if self.follow_up is not None:
             if not self._follow_up_since_ns:
@@ -292,6 +293,12 @@ class DrainExecutor:
         for task in unsettled:
             drain.refuse(task, refusal)
         self.log.error("processor_failed", pair=self.name, requests=len(unsettled), error=refusal.remark)
+
+    def settle_soon(self) -> None:
+        """Let a worker do what the short server has left for later. Loop thread."""
+        if self.short is not None:
+            self.short.unsettled = True
+            self._wake()
 
     def count_served(self, requests: int) -> None:
         """Count requests that were served outside of a drain. Any thread: nothing here switches threads between the

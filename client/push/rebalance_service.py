@@ -19,6 +19,7 @@ from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere, 
 from pocketmq.client.pull.pull_wire import NO_OFFSET, PullWire
 from pocketmq.client.pull.subscription import Subscription
 from pocketmq.client.push.consumer_options import BROADCASTING, ConsumerOptions
+from pocketmq.client.push.pull_failures import PullFailures
 from pocketmq.client.push.queue_pull import PullSettings, QueuePull
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.topics import is_retry_topic
@@ -89,7 +90,12 @@ class RebalanceService:
         self._on_conflict = on_conflict
         self._offsets = OffsetTable()
         self._wire = PullWire(instance, group)
-        self._pull_settings = PullSettings(options.pull_batch_size, options.pull_interval_ms, paused)
+        self._pull_settings = PullSettings(
+            options.pull_batch_size,
+            options.pull_interval_ms,
+            paused,
+            PullFailures(instance.clock, instance.log),
+        )
         self._shared_out: dict[str, int] = {}
         self._starts: list[str] = []
         """Where the queues taken last begin, and why: for the log, at most ``STARTS_LOGGED_MAX``."""

@@ -151,7 +151,7 @@ class ChunkWriter:
         self.rows += len(rows)
 
     async def close(self) -> None:
-        """Send open chunks and wait for all. After an error: only wait for chunks in flight."""
+        """Send open chunks and wait for all. The first error cancels the others."""
         for broker in list(self._open):
             await self._flush(broker)
         while self._in_flight:
@@ -244,4 +244,8 @@ class ChunkWriter:
         await asyncio.sleep(0)  # it leaves while the next chunk is built
 
     async def _settle(self) -> None:
-        await self._in_flight.popleft()
+        try:
+            await self._in_flight.popleft()
+        except BaseException:
+            await self.cancel()  # the write has failed, and nobody waits for the other chunks
+            raise

@@ -85,8 +85,9 @@ QUIET_TABLES: Final = [
     ),
     Quiet(
         "broker/pop/pop_reader.py Popped.counts Popped.queues Popped.results;"
-        " broker/delay/delivery.py Delivery.later; broker/pull/pull_service.py Resumed.offsets;"
-        " broker/request/request_task.py Drain.answers Drain.stages_ns Drain.tasks; broker/send/native_append.py"
+        "broker/delay/delivery.py Delivery.later; broker/pull/pull_service.py Resumed.offsets;"
+        " broker/request/request_task.py Drain.answers Drain.released Drain.stages_ns Drain.tasks;"
+        " broker/send/native_append.py"
         " NativeSend.half_runs NativeSend.positions NativeSend.refusals NativeSend.verdicts;"
         " broker/send/reply_processor.py _Reply.properties; broker/send/rocketmq_send.py"
         " RocketMQSend.metas RocketMQSend.records; broker/send/send_batch.py Appended.first_queue_offsets"

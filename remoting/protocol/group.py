@@ -108,13 +108,15 @@ class ProducerConnection(Body):
 
 
 class ProducerInfo(Body):
-    """One producer; ``last_update_timestamp`` is the wall time of its last heartbeat in ms."""
+    """One producer; ``last_update_timestamp`` is the wall time of its last heartbeat in ms. ``topics``: those that its
+    connection was seen to send to, which RocketMQ does not tell."""
 
     client_id: str = ""
     remote_ip: str = msgspec.field(name="remoteIP", default="")
     language: str = "OTHER"
     version: int = 0
     last_update_timestamp: int = 0
+    topics: list[str] = []
 
 
 class ProducerTableInfo(Body):

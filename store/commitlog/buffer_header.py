@@ -32,6 +32,8 @@ from pocketmq.store.disk.file_system import Words
 HEADER_BYTES: Final = 4096
 WORDS: Final = 64
 IDENTITY_AT: Final = 1024
+HEAD: Final = slice(8 * WORDS, IDENTITY_AT)
+"""Bytes of the page that have no meaning."""
 FORMAT_VERSION: Final = 1
 BINDING: Final = (0, 8)
 PUBLISHED: Final = (16, 24)

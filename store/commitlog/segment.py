@@ -130,7 +130,11 @@ class Segment:
                 self.buffered_end = end
                 return
             start, stop = position - buffer.start, end - buffer.start
-            buffer.array[start:stop] = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            array = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+            if buffer.swapped is None:  # this copy cannot stall
+                buffer.array[start:stop] = array
+            else:
+                buffer.put(start, array)
             if buffer.words is not None:
                 buffer.publish(stop, crc32(data, buffer.crc))
             self.buffered_end = end

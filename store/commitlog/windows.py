@@ -46,7 +46,7 @@ class Windows:
         room = newest.end - position
         fresh = self._borrow(position + room, position + len(array))
         if room:
-            newest.array[position - newest.start : newest.end - newest.start] = array[:room]
+            newest.put(position - newest.start, array[:room])
             self._publish(newest, newest.end, array[:room])
         done = room
         for buffer in fresh:
@@ -58,7 +58,7 @@ class Windows:
             with self._lock:
                 self._bound.append(buffer)
             part = array[done : done + buffer.end - start]
-            buffer.array[: len(part)] = part
+            buffer.put(0, part)
             self._publish(buffer, start + len(part), part)
             done += len(part)
             newest = buffer

@@ -6,6 +6,7 @@ warning when few are left. ``surviving_pool`` has the kind whose buffers outlive
 
 import mmap
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -21,27 +22,52 @@ from pocketmq.store.disk.memory_lock import Memory
 PUBLISHED_AT, COPY_AT = PUBLISHED
 FEW_LEFT_FRACTION: Final = 0.4
 """Below this part of free buffers a borrow warns (RocketMQ TransientStorePool.borrowBuffer)."""
+LOCK_BYTES: Final = 64 << 20
+"""Locked at a time: the kernel has to find and clear all of these pages, a tenth of a second's work or more."""
 _WARN_EVERY_NS: Final = 1_000_000_000
+_TELL_EVERY_NS: Final = 1_000_000_000
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 class WriteBuffer:
     """One buffer: ``array``. Not cleared between two uses: its user knows which bytes it wrote.
 
     Its user holds in ``start`` and ``end`` which positions of a segment it has. ``words``: of a buffer that survives
-    the process, where its bytes must be published; else None.
+    the process, where its bytes must be published; else None. ``swapped``: copies into memory that
+    is not locked; None where it is.
     """
 
-    __slots__ = ("array", "crc", "end", "is_borrowed", "number", "salt", "start", "words")
+    __slots__ = ("array", "crc", "end", "head", "is_borrowed", "number", "salt", "start", "swapped", "words")
 
-    def __init__(self, array: NDArray[np.uint8], words: Words | None = None) -> None:
+    def __init__(
+        self, array: NDArray[np.uint8], words: Words | None = None, head: NDArray[np.uint8] | None = None
+    ) -> None:
+        """``head``: bytes of the page with ``words`` that nobody reads."""
         self.array = array
         self.words = words
+        self.head = head
         self.is_borrowed = False
+        self.swapped: Memory | None = None
         self.start = 0
         self.end = 0
         self.number = 0
         self.salt = 0
         self.crc = 0
+
+    def put(self, at: int, data: NDArray[np.uint8]) -> None:
+        """Copy ``data`` to ``at``. Where the page, or that with ``words``, may have been swapped out, no other thread
+        waits until it is back.
+        """
+        swapped = self.swapped
+        if swapped is None:
+            self.array[at : at + len(data)] = data
+            return
+        swapped.copy(self.array, at, data)
+        if self.head is not None:
+            swapped.touch(self.head)
 
     def publish(self, position: int, crc: int) -> None:
         """Let the bytes before ``position`` survive the process, after all of them were stored; ``crc`` is theirs."""
@@ -99,24 +125,39 @@ class WriteBufferPool:
                 hint="make the pool or mapped_file_size_commit_log smaller, or free memory",
             )
 
-    def open(self) -> None:
-        """Make the buffers and lock them; takes seconds for gigabytes. Raises ``ConfigError`` as ``check`` does."""
+    def open(self, still_wanted: Callable[[], None] = nothing) -> None:
+        """Make the buffers and lock them; takes seconds for gigabytes, and says each second how far it is.
+
+        ``still_wanted`` is called now and then; what it raises ends the opening, and nothing is left of it. Raises
+        ``ConfigError`` as ``check`` does.
+        """
         self.check()
         self.lock_error = ""
-        begin_ns = self._clock.monotonic_ns()
+        begin_ns = told_ns = self._clock.monotonic_ns()
         buffers: list[WriteBuffer] = []
-        locked = 0
-        self._log.info("write_buffer_pool_opening", buffers=self.size, buffer_bytes=self.buffer_bytes)
+        locked = locked_bytes = 0
+        sizes = {"buffers": self.size, "buffer_bytes": self.buffer_bytes}
+        self._log.info("write_buffer_pool_opening", **sizes)
         for number in range(self.size):
             buffer, array = self._make(number)
             buffers.append(buffer)
-            if not self.lock_error:
-                try:
-                    self._memory.lock(array)
-                    locked += 1
-                except OSError as error:
-                    self.lock_error = error.strerror or str(error)
+            try:
+                for at in range(0, 0 if self.lock_error else array.nbytes, LOCK_BYTES):
+                    still_wanted()
+                    piece = array[at : at + LOCK_BYTES]
+                    self._memory.lock(piece)
+                    locked_bytes += piece.nbytes
+                    if self._clock.monotonic_ns() - told_ns >= _TELL_EVERY_NS:
+                        told_ns = self._clock.monotonic_ns()
+                        done = 100 * locked_bytes // (self.size * array.nbytes)
+                        self._log.info("write_buffer_pool_opening", **sizes, percent=done)
+                locked += not self.lock_error
+            except OSError as error:
+                self.lock_error = error.strerror or str(error)
+                self._memory.unlock(array)
         self.is_locked = locked == self.size
+        for buffer in buffers:
+            buffer.swapped = None if self.is_locked else self._memory
         with self._lock:
             self._free = buffers
             self.available = self.size

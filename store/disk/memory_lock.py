@@ -1,7 +1,7 @@
 """The machine's memory: pages locked in RAM, pages prepared in advance, free memory.
 
 Lives here: the ``Memory`` protocol and ``OsMemory``, which calls ``mlock`` and ``madvise`` through ``ctypes`` (that
-releases the GIL).
+releases the GIL, as do ``memmove`` and ``memset`` of ``ctypes``).
 """
 
 import ctypes
@@ -41,6 +41,16 @@ class Memory(Protocol):
         """Announce that the array will be used soon; a hint."""
         ...
 
+    def copy(self, target: Bytes, at: int, data: Bytes) -> None:
+        """Copy ``data`` to ``at`` in ``target``, whose pages may be on a disk; other threads go on meanwhile."""
+        ...
+
+    def touch(self, array: Bytes) -> None:
+        """Store a zero at the start of ``array``, so that its page takes stores without a wait; other threads go on
+        meanwhile.
+        """
+        ...
+
     def free_bytes(self) -> int | None:
         """Return how much memory can be allocated without swapping, None if unknown."""
         ...
@@ -68,6 +78,15 @@ class OsMemory:
         """Call ``madvise(MADV_WILLNEED)``; failures are ignored."""
         if _LINUX:
             self._libc.madvise(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes), MADV_WILLNEED)
+
+    def copy(self, target: Bytes, at: int, data: Bytes) -> None:
+        """Call ``memmove``."""
+        assert 0 <= at <= at + len(data) <= len(target)
+        ctypes.memmove(target.ctypes.data + at, data.ctypes.data, len(data))
+
+    def touch(self, array: Bytes) -> None:
+        """Call ``memset``."""
+        ctypes.memset(array.ctypes.data, 0, 1)
 
     def _call(self, function: Any, array: Bytes) -> None:
         if function(ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)) != 0:

@@ -40,7 +40,7 @@ NOT_RUN: Final = {
     "docs/security.md": 4,
     "docs/settings.md": 1,
     "docs/spark-jobs.md": 4,
-    "docs/spark.md": 3,
+    "docs/spark.md": 4,
     "docs/telemetry.md": 1,
     "docs/upgrade.md": 2,
 }

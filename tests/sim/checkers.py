@@ -74,6 +74,12 @@ class SimMemory:
     def unlock(self, array: object) -> None:
         pass
 
+    def copy(self, target: Any, at: int, data: Any) -> None:
+        target[at : at + len(data)] = data
+
+    def touch(self, array: object) -> None:
+        pass
+
     def will_need(self, array: object) -> None:
         pass
 

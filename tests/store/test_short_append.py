@@ -1,8 +1,10 @@
 """The log's end of the short path, without a broker."""
 
 from pathlib import Path
+from typing import cast
 
-from pocketmq.store.short_append import PATCHED_AT, ShortFrame, ShortSection
+from pocketmq.common.record_codec import decode_record
+from pocketmq.store.short_append import PATCHED_AT, SHOWN_APART_MAX, ShortFrame, ShortSection
 from tests.store.log_fakes import HookedFileSystem, Stepped, bodies
 
 HOST = bytes(8)
@@ -63,6 +65,54 @@ def test_a_long_short_append_is_reported(tmp_path: Path) -> None:
     facts["size_bytes"] = sum(frame.size_bytes for frame in frames)
     assert told == [{"event": "[NOTIFYME]putMessage in lock cost time(ms)", "level": "warning", **facts}]
     stepped.store.close()
+
+
+def test_buffered_rows_are_shown_by_the_commit(tmp_path: Path) -> None:
+    """In the thread that commits: a few one by one, each with its record; many at once. The index has them after the
+    next tick. A wide append in between keeps the order."""
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    stepped = Stepped(tmp_path / "store", transient_store_pool_enable=True, transient_store_pool_path=str(shared))
+    store = stepped.store
+    stepped.append(b"0", topic="A")
+    stepped.append(b"0", topic="B")
+    store.show_all()
+    news: list[tuple[object, ...]] = []
+    store.on_shown.append(lambda *told: news.append(told))
+    put: list[list[tuple[str, int, int]]] = []
+    store.on_dispatched.append(put.append)
+
+    def short(*parts: tuple[str, bytes]) -> None:
+        assert store.short.append([short_frame(stepped, *parts)], 0)[0] == 1
+
+    short(("A", b"1"))
+    short(("B", b"1"))
+    assert (news, stepped.bodies("A")) == ([], [b"0"])
+    store.log.commit()
+    assert [(told[0], len(told)) for told in news] == [([("A", 0, 2)], 3), ([("B", 0, 2)], 3)]
+    assert [decode_record(bytes(cast(bytes, told[2])), check_crc=False).topic for told in news] == ["A", "B"]
+    assert (stepped.bodies("A"), stepped.bodies("B")) == ([b"0", b"1"], [b"0", b"1"])
+    assert put == []
+    store.short.index_shown()
+    assert put == [[("A", 0, 2), ("B", 0, 2)]]
+    news.clear()
+    for number in range(SHOWN_APART_MAX + 1):
+        short(("A", b"x%d" % number), ("B", b"y%d" % number))
+    store.short.index_shown()
+    assert store.short.waiting == 2 * (SHOWN_APART_MAX + 1)
+    store.log.commit()
+    assert len(news) == 1
+    put.clear()
+    assert store.short.hand_on_soon()
+    end = 2 + SHOWN_APART_MAX + 1
+    assert put == [[("A", 0, end), ("B", 0, end)]], "a tick came between the append and the commit"
+    short(("A", b"short"))
+    stepped.append(b"wide", topic="A")
+    short(("A", b"behind"))
+    store.log.commit()
+    stepped.dispatch()
+    assert stepped.bodies("A")[-3:] == [b"short", b"wide", b"behind"]
+    store.close()
 
 
 def test_rows_beyond_the_limit_are_shown_once_it_has_passed_them(tmp_path: Path) -> None:

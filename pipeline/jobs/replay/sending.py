@@ -16,9 +16,9 @@ import numpy as np
 
 from pocketmq.client import Message, Producer
 from pocketmq.client.errors import SelectorFailed
-from pocketmq.client.message.validation import SYSTEM_PROPERTIES
+from pocketmq.client.message.validation import is_users_own
 from pocketmq.common.errors import PocketMQError
-from pocketmq.common.record import KEYS, SHARDING_KEY, TAGS, is_plain_forbidden
+from pocketmq.common.record import KEYS, SHARDING_KEY, TAGS
 from pocketmq.pipeline.access import job_access
 from pocketmq.pipeline.jobs.common.command import JobFailed
 from pocketmq.pipeline.jobs.replay.ordering import LANE, WHEN, KeyValue
@@ -63,11 +63,7 @@ def messages_of(batch: "RecordBatch", topic: str, start: int, end: int) -> list[
             found.append(None)
             continue
         given = dict(pairs or ())
-        own = {
-            name: value
-            for name, value in given.items()
-            if name not in SYSTEM_PROPERTIES and not is_plain_forbidden(name) and value
-        }
+        own = {name: value for name, value in given.items() if is_users_own(name) and value}
         found.append(
             Message(
                 topic,

@@ -17,6 +17,7 @@ from pocketmq.client.arrow.arrow import (
     empty_batch,
     records_to_arrow,
 )
+from pocketmq.client.message.validation import is_users_own
 from pocketmq.common.errors import CorruptRecord
 from pocketmq.common.message import Message
 from pocketmq.common.record import COMPRESSED_FLAG, encode_host
@@ -92,6 +93,10 @@ def test_columns_are_what_the_messages_say(records: Any) -> None:
         message.born_timestamp for message in messages
     ]
     assert [dict(pairs) for pairs in batch["properties"]] == [message.properties for message in messages]
+    assert [dict(pairs) for pairs in batch["user_properties"]] == [
+        {name: value for name, value in message.properties.items() if is_users_own(name)} for message in messages
+    ]
+    assert batch["sharding_key"] == [message.properties.get("__SHARDINGKEY", "") for message in messages]
 
 
 def test_a_response_without_sizes_is_walked() -> None:

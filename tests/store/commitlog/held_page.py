@@ -1,23 +1,38 @@
-"""A program: stores into a segment whose pages are held back, and reports for which sizes a page was touched.
+"""A program: stores into memory whose pages are held back, and reports for which sizes a page was touched.
 
-The map's pages are write-protected by userfaultfd (ioctl_userfaultfd(2)): a thread that touches one waits until another
+``mapped``: the map of a segment's file. ``anonymous``, ``surviving``: the segment's write buffer, in memory that could
+not be locked, so it may have been swapped out; of a surviving one the page with its words, too.
+
+The pages are write-protected by userfaultfd (ioctl_userfaultfd(2)): a thread that touches one waits until another
 releases it. Here the main thread does, in Python: if a store waited for its page with the GIL held, the program would
 hang for ever. A watchdog ends it then, with code 1. Code 3: this system does not permit it; the reason is printed.
+``--by-hand``: the copy that NumPy makes, to show that the program then hangs.
 """
 
 import ctypes
 import faulthandler
 import fcntl
 import json
+import mmap
 import os
 import platform
 import select
 import struct
 import sys
 import threading
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Final, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pocketmq.store.commitlog.buffer_header import HEAD, HEADER_BYTES, WORDS
 from pocketmq.store.commitlog.segment import Segment
+from pocketmq.store.commitlog.windows import Windows
+from pocketmq.store.commitlog.write_buffer_pool import WriteBuffer
+from pocketmq.store.disk.memory_lock import OsMemory
 from pocketmq.store.disk.os_file_system import OsFileSystem
 
 PAGE: Final = 4096
@@ -56,32 +71,57 @@ def leave(why: str) -> None:
     raise SystemExit(NOT_HERE)
 
 
-def main(path: str, sizes: list[int]) -> None:
+def segment_of(kind: str, path: str, size_bytes: int) -> tuple[Segment, NDArray[np.uint8]]:
+    """Return an open segment and the memory that its bytes are stored in. ``path``: a file on tmpfs."""
+    files = OsFileSystem()
+    files.open(path, create=True).reserve(size_bytes + (HEADER_BYTES if kind == "surviving" else 0))
+    segment = Segment(files, path, 0, size_bytes)
+    if kind == "mapped":
+        segment.open(mapped=True)
+        assert segment.map is not None
+        return segment, segment.map.view()
+    buffer = WriteBuffer(np.frombuffer(mmap.mmap(-1, size_bytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8))
+    memory = buffer.array
+    if kind == "surviving":
+        mapped = files.open(path).map()
+        memory = mapped.memory()
+        buffer = WriteBuffer(memory[HEADER_BYTES:], mapped.words(WORDS), memory[HEAD])
+    memory[:] = 0
+    buffer.swapped = OsMemory(files)
+    buffer.end = size_bytes
+    segment.open(mapped=False, windows=cast(Windows, SimpleNamespace(newest=buffer, position=0)))
+    return segment, memory
+
+
+def main(kind: str, path: str, sizes: list[int], by_hand: bool) -> None:
     """``path``: a file on tmpfs, which is made and removed."""
     descriptor = open_userfaultfd()
-    files = OsFileSystem()
-    files.open(path, create=True).reserve(len(sizes) * 2 * PAGE)
-    segment = Segment(files, path, 0, len(sizes) * 2 * PAGE)
-    segment.open(mapped=True)
+    segment, memory = segment_of(kind, path, len(sizes) * 2 * PAGE)
     os.unlink(path)
-    assert segment.map is not None
-    view = segment.map.view()
-    assert not view.any()  # every page is there
-    address = view.ctypes.data
-    fcntl.ioctl(descriptor, UFFDIO_REGISTER, bytearray(struct.pack("QQQQ", address, view.size, REGISTER_MODE_WP, 0)))
-    fcntl.ioctl(descriptor, UFFDIO_WRITEPROTECT, bytearray(struct.pack("QQQ", address, view.size, PROTECT)))
-    touched = {size: store(segment, descriptor, 2 * number * PAGE, size) for number, size in enumerate(sizes)}
+    assert not memory.any()  # every page is there
+    address = memory.ctypes.data
+    fcntl.ioctl(descriptor, UFFDIO_REGISTER, bytearray(struct.pack("QQQQ", address, memory.size, REGISTER_MODE_WP, 0)))
+    touched = {}
+    shift = memory.size - segment.size_bytes
     for number, size in enumerate(sizes):
-        assert view[2 * number * PAGE :][: size + 1].tolist() == [7] * size + [0]
+        fcntl.ioctl(descriptor, UFFDIO_WRITEPROTECT, bytearray(struct.pack("QQQ", address, memory.size, PROTECT)))
+        position = 2 * number * PAGE
+        segment.buffered_end = position
+        if by_hand:
+            storing = partial(np.copyto, memory[shift + position :][:size], 7)
+        else:
+            storing = partial(segment.store, position, bytes([7]) * size)
+        touched[size] = store(storing, descriptor)
+        assert memory[shift + position :][: size + 1].tolist() == [7] * size + [0]
     print(json.dumps(touched))
 
 
-def store(segment: Segment, userfault: int, position: int, size: int) -> int:
-    """Store ``size`` bytes in another thread; return how often it waited for a page."""
+def store(storing: Callable[[], object], userfault: int) -> int:
+    """Store in another thread; return how often it waited for a page."""
     ends, ended = os.pipe()
 
     def run() -> None:
-        segment.store(position, bytes([7]) * size)
+        storing()
         os.write(ended, b"x")
 
     thread = threading.Thread(target=run)
@@ -102,5 +142,6 @@ def store(segment: Segment, userfault: int, position: int, size: int) -> int:
 
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True)
-    main(sys.argv[1], [int(text) for text in sys.argv[2:]])
+    faulthandler.dump_traceback_later(float(os.environ.get("WATCHDOG_S", WATCHDOG_S)), exit=True)
+    words = [text for text in sys.argv[1:] if text != "--by-hand"]
+    main(words[0], words[1], [int(text) for text in words[2:]], "--by-hand" in sys.argv)

@@ -144,6 +144,12 @@ class FakeMemory:
     def unlock(self, array: Bytes) -> None:
         self.calls.append(("unlock", array.size))
 
+    def copy(self, target: Bytes, at: int, data: Bytes) -> None:
+        target[at : at + len(data)] = data
+
+    def touch(self, array: Bytes) -> None:
+        pass
+
     def will_need(self, array: Bytes) -> None:
         self.calls.append(("will_need", array.size))
 

@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from pocketmq.common.errors import Cause
 from pocketmq.common.runner import SteppedWorker
 from pocketmq.store.append_result import PutStatus
-from pocketmq.store.commitlog.commit import LAST_TRIES
+from pocketmq.store.commitlog.commit import LAST_TRIES, PACE_MS, PACED_BYTES
 from pocketmq.store.errors import DiskError, OffsetOutOfRange, StoreError, StoreFull
 from pocketmq.store.message_store import MessageStore
 from tests.store.log_fakes import (
@@ -167,15 +168,15 @@ def test_a_lone_append_is_committed_at_once_and_the_next_one_after_the_interval(
 
 def test_an_awaited_append_is_committed_at_once_only_by_buffers_that_survive(tmp_path: Path) -> None:
     """RocketMQ's kind keeps its pace; the other one does while no consumer waits."""
-    awaited = [False]
+    holds = SimpleNamespace(count=0)
     stepped = pooled(tmp_path)
     store, service = stepped.store, worker(stepped, "commit-log")
-    store.commit_while(lambda: awaited[0])
+    store.serve_awaited(holds)
     append(stepped, b"1")
     service.step()
     append(stepped, b"2")
     assert service.step() == 200
-    awaited[0], service.woken = True, False
+    holds.count, service.woken = 1, False
     append(stepped, b"3")
     if _KIND["transient_store_pool_path"] == "anonymous":
         assert (service.woken, service.step()) == (False, 200)
@@ -199,8 +200,60 @@ def test_enough_pages_wake_the_service_if_told_so(tmp_path: Path, wakes: bool) -
     assert (service.woken, service.step()) == (False, 200)
     append(stepped, bytes(4096))
     assert service.woken is wakes
+    stepped.clock.advance_ms(100)
     assert service.step() is None
     assert store.committed_offset == store.appended_offset
+    store.close()
+
+
+def test_what_a_pull_begins_to_wait_for_is_committed_soon(tmp_path: Path) -> None:
+    """It was appended while nobody waited. RocketMQ's kind keeps its pace."""
+    stepped = pooled(tmp_path)
+    store, service = stepped.store, worker(stepped, "commit-log")
+    append(stepped, b"1")
+    service.step()
+    service.woken = False
+    store.show_soon()
+    assert not service.woken, "all is committed"
+    append(stepped, b"2")
+    assert service.step() == 200
+    service.woken = False
+    store.show_soon()
+    assert service.woken is survives()
+    service.step()
+    assert (store.committed_offset == store.appended_offset) is survives()
+    store.close()
+
+
+def test_buffers_that_survive_are_committed_at_a_pace(tmp_path: Path) -> None:
+    """Where four pages come quickly again and again, the service looks by itself, and only much wakes it; once they
+    come slowly, or a consumer waits, an append wakes it as before. RocketMQ's kind keeps its pace."""
+    stepped = pooled(tmp_path, mapped_file_size_commit_log=8 << 20)
+    store, service = stepped.store, worker(stepped, "commit-log")
+    holds = SimpleNamespace(count=0)
+    store.serve_awaited(holds)
+
+    def four_pages() -> tuple[bool, float | None]:
+        service.woken = False
+        append(stepped, bytes(4 * 4096))
+        return service.woken, service.step()
+
+    assert four_pages() == (True, None)
+    if not survives():
+        assert four_pages() == (True, None)
+        store.close()
+        return
+    assert four_pages() == (True, PACE_MS)
+    assert store.committed_offset == store.appended_offset
+    assert four_pages() == (False, PACE_MS)
+    holds.count = 1
+    assert four_pages() == (True, PACE_MS)
+    holds.count, service.woken = 0, False
+    append(stepped, bytes(PACED_BYTES))
+    assert (service.woken, service.step()) == (True, PACE_MS)
+    assert service.step() is None
+    stepped.clock.advance_ms(100)
+    assert four_pages() == (True, None)
     store.close()
 
 

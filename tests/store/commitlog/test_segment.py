@@ -146,25 +146,44 @@ def test_a_buffer_is_filled_without_a_touch_of_the_file(tmp_path: Path) -> None:
     assert files.calls == [("write", 0, position)]
 
 
-@pytest.mark.slow
-def test_a_page_that_stalls_does_not_stop_other_threads() -> None:
-    """Real pages are held back by userfaultfd until another thread, which needs the GIL, releases them."""
+def hold_pages(kind: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``held_page``; skip the test where this system does not permit it."""
     if not os.path.isdir("/dev/shm"):
         pytest.skip("no tmpfs at /dev/shm")
     path = f"/dev/shm/pocketmq-held-page-{os.getpid()}"
-    sizes = [8, 100, 500, 508, 1024, WRITTEN_WHOLE_BYTES_MAX + 1]
+    python_path = os.pathsep.join(filter(None, sys.path))
     try:
         done = subprocess.run(
-            [sys.executable, held_page.__file__, path, *map(str, sizes)],
+            [sys.executable, held_page.__file__, kind, path, *arguments],
             capture_output=True,
             text=True,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "PYTHONPATH": python_path, **environment},
         )
     finally:
         Path(path).unlink(missing_ok=True)
     if done.returncode == held_page.NOT_HERE:
         pytest.skip(done.stdout.strip())
+    return done
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["mapped", "anonymous", "surviving"])
+def test_a_page_that_stalls_does_not_stop_other_threads(kind: str) -> None:
+    """Real pages are held back by userfaultfd until another thread, which needs the GIL, releases them. Small data
+    touches no page of a file's map; buffers that could not be locked are touched by every size."""
+    sizes = [8, 100, 500, 508, 1024, WRITTEN_WHOLE_BYTES_MAX + 1]
+    done = hold_pages(kind, *map(str, sizes))
     assert done.returncode == 0, done.stderr
     touched = {int(size): waits for size, waits in json.loads(done.stdout).items()}
     assert touched[sizes[-1]] > 0, "no page was held back"
-    assert not any(touched[size] for size in sizes[:-1]), touched
+    if kind == "mapped":
+        assert not any(touched[size] for size in sizes[:-1]), touched
+    else:
+        assert all(touched.values()), touched
+
+
+@pytest.mark.slow
+def test_a_small_copy_by_numpy_would_stop_them() -> None:
+    """The program of the test above finds such a copy: it hangs until its watchdog ends it."""
+    done = hold_pages("mapped" if sys.platform != "linux" else "anonymous", "100", "--by-hand", WATCHDOG_S="2")
+    assert (done.returncode, "Timeout" in done.stderr) == (1, True), done.stderr
