@@ -39,6 +39,7 @@ from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.lock.fencing_tokens import FencingTokens
 from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.metrics.observation import Watched
+from pocketmq.broker.metrics.sources import Pops
 from pocketmq.broker.persisted_table import PersistedTable, Table
 from pocketmq.broker.pull.consumer_processor import ConsumerProcessor
 from pocketmq.broker.pull.filter_lane import FilterLane
@@ -390,6 +391,7 @@ def build(
         replies=replies,
         delays=delays,
         transactions=transactions.sources(),
+        pops=Pops(pop.ledger, pop.service, pop.revival),
     )
     disk = environment.observation.watch(watched, mailbox)
     housekeeping = Housekeeping(

@@ -19,6 +19,7 @@ from pocketmq.broker.pop.pop_reader import PopReader
 from pocketmq.broker.pop.pop_service import PopHolds, PopService, split_key
 from pocketmq.broker.pop.pop_snapshot import POP_FILE, PopSnapshot, PopState
 from pocketmq.broker.pop.revival import Revival
+from pocketmq.broker.pop.revive_log import take_over
 from pocketmq.broker.pull.pull_checks import PullChecks
 from pocketmq.broker.pull.slave_reads import RecentMessages
 from pocketmq.broker.request.budget import Budgets
@@ -119,6 +120,7 @@ def build_pop(
             environment.offsets.query,
             store.max_offset,
             log,
+            lambda: take_over(store, environment.topics, environment.offsets, ledger, time.now_ms(), log),
         )
         parts.services = [state, parts.revival]
     return parts

@@ -26,7 +26,7 @@ from pocketmq.broker.metrics.health import Health, HealthReport, Probe
 from pocketmq.broker.metrics.interval_log import IntervalLog
 from pocketmq.broker.metrics.metrics import exposition, texts_of_figures
 from pocketmq.broker.metrics.slow_requests import SlowRequests, topic_of
-from pocketmq.broker.metrics.sources import Process, Sources, Transactions
+from pocketmq.broker.metrics.sources import Pops, Process, Sources, Transactions
 from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.metrics.watermarks import Watermarks
@@ -89,6 +89,7 @@ class Watched:
     replies: ReplyProcessor
     delays: DelayService | None
     transactions: Transactions | None
+    pops: Pops
 
 
 @dataclass(slots=True, eq=False)
@@ -231,6 +232,7 @@ class Observation:
             self.clock,
             series_max=self.metrics_config.series_max,
             is_served=self._http is not None,
+            popped=watched.pops.ledger.progress,
         )
         self.sources = Sources(
             store=store,
@@ -265,6 +267,7 @@ class Observation:
             replies=watched.replies,
             delays=watched.delays,
             transactions=watched.transactions,
+            pops=watched.pops,
         )
         watermarks = Watermarks(executors, self.clock.monotonic_ns(), self.logger("watermark"))
         intervals = IntervalLog(self.config.broker_name, self.sources, self.clock, self.logger("broker"))

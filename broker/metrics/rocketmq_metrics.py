@@ -26,7 +26,7 @@ from pocketmq.broker.metrics.registry import (
     Unit,
     only,
 )
-from pocketmq.broker.metrics.sources import Reading, Sources, Transactions
+from pocketmq.broker.metrics.sources import Pops, Reading, Sources, Transactions
 from pocketmq.broker.stats.rpc_times import BOUNDS_MS, OTHER
 from pocketmq.broker.transaction.transaction_table import Outcome
 from pocketmq.remoting.codes import RequestCode
@@ -36,6 +36,7 @@ DISK: Final = (*NODE, "storage_type", "storage_medium")
 PROCESSORS: Final = {
     "SendMessageThread": "send",
     "PullMessageThread": "pull",
+    "AckMessageThread": "ack",
     "QueryMessageThread": "query_message",
     "HeartbeatThread": "heartbeat",
     "ClientManageThread": "client_manager",
@@ -174,7 +175,8 @@ LAGS: Final[Group[Figures]] = Group(
             "Messages that a group got and has not committed.",
             lambda figures: ((text, lag.under_way) for text, lag in figures.groups.lines()),
             labels=LAG_LABELS,
-            note="those of them before the end of the group's last pull: handed out",
+            note="those of them before the end of the group's last pull: handed out. Where the group pops: those that "
+            "it has popped and not acknowledged",
         ),
         GaugeLines(
             "consumer_ready_messages",
@@ -210,7 +212,7 @@ CONNECTIONS: Final[Group[Figures]] = Group(
             "Connections of consumers.",
             lambda figures: figures.consumers.items(),
             labels=("consumer_group", "consume_mode", "is_system", *CLIENT_LABELS),
-            note="connections of the group's members; `consume_mode` is `push` or `pull`",
+            note="connections of the group's members; `consume_mode` is `push`, `pull` or `pop`",
         ),
     ),
     labels=NODE,
@@ -315,6 +317,33 @@ HALVES: Final[Group[Transactions]] = Group(
     ),
     labels=NODE,
 )
+POP: Final[Group[Pops]] = Group(
+    _at_node(lambda look: look.sources.pops),
+    _rocketmqs(
+        Gauge(
+            "pop_checkpoint_buffer_size",
+            "Messages that were popped and are not acknowledged.",
+            lambda pops: pops.ledger.count,
+            note="messages in flight, as `pocketmq_pop_unacked`; RocketMQ counts check points, each of which is a pop",
+        ),
+        Counter(
+            "pop_revive_retry_messages",
+            "Messages that were copied to a retry topic.",
+            lambda pops: 0 if pops.revival is None else pops.revival.revived,
+            note="messages that were copied to their retry topic because their time was over. RocketMQ has one for "
+            "each topic and group",
+        ),
+        Gauge(
+            "pop_revive_latency_milliseconds",
+            "Time since the next message was due for its copy.",
+            lambda pops: 0 if pops.revival is None else pops.revival.lag_ms(),
+            Unit.COUNT,
+            note="since when the next message is due for its copy; above a few hundred for long: the store refuses "
+            "copies",
+        ),
+    ),
+    labels=NODE,
+)
 FIGURES: Final[Group[tuple[Figures, int]]] = Group(
     only(lambda look: None if look.sources.figures is None else (look.sources.figures, look.now_ns)),
     (
@@ -328,5 +357,5 @@ FIGURES: Final[Group[tuple[Figures, int]]] = Group(
         ),
     ),
 )
-ROCKETMQS: Final = (TRAFFIC, LAGS, CONNECTIONS, BROKER, RPCS, STORAGE, TIMERS, HALVES, FIGURES)
+ROCKETMQS: Final = (TRAFFIC, LAGS, CONNECTIONS, BROKER, RPCS, STORAGE, TIMERS, HALVES, POP, FIGURES)
 """In the order of the documentation."""

@@ -15,6 +15,9 @@ from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.metrics.figures import Figures
 from pocketmq.broker.metrics.slow_requests import SlowRequests
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
+from pocketmq.broker.pop.pop_ledger import PopLedger
+from pocketmq.broker.pop.pop_service import PopService
+from pocketmq.broker.pop.revival import Revival
 from pocketmq.broker.pull.pull_service import PullService
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.send.reply_processor import ReplyProcessor
@@ -68,6 +71,15 @@ class Transactions:
     end: EndTransactionProcessor
 
 
+@dataclass(frozen=True, slots=True)
+class Pops:
+    """The parts that count pops; a slave has no revival."""
+
+    ledger: PopLedger
+    service: PopService
+    revival: Revival | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Sources:
     """The objects that metrics read: attributes only, from any thread, without blocking on a disk."""
@@ -101,6 +113,7 @@ class Sources:
     delays: DelayService | None = None
     """None on a slave, as are transactions."""
     transactions: Transactions | None = None
+    pops: Pops | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -144,6 +144,12 @@ class PopLedger:
         queue = self.queues.get((group, topic, queue_id))
         return self.count < self.unacked_max and (queue is None or len(queue.unacked) < self.queue_unacked_max)
 
+    def progress(self, group: str, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Return how far a group has popped a queue, and how many of the messages before that are in flight; None: it
+        pops it not."""
+        queue = self.queues.get((group, topic, queue_id))
+        return None if queue is None else (queue.next_offset, len(queue.unacked))
+
     def in_flight(self, group: str, topic: str, queue_id: int) -> int:
         """Return how many messages of the queue are in flight."""
         queue = self.queues.get((group, topic, queue_id))
@@ -277,6 +283,24 @@ class PopLedger:
             self.queues[group, topic, queue_id] = queue
             self._push(queue, queue.restore(kept, now_ms))
             self.count += len(kept)
+            self._commit(queue)
+        return True
+
+    def adopt(self, group: str, topic: str, queue_id: int, in_flight: dict[int, int], now_ms: int) -> bool:
+        """Take over messages in flight below the committed offset of a queue that nobody has popped here: the committed
+        offset is set back to the lowest of them. Start only. False: there is no room."""
+        committed = self.offsets.query(group, topic, queue_id)
+        if committed is None or len(self.queues) >= self.queues_max or (group, topic, queue_id) in self.queues:
+            return False
+        if self.count + len(in_flight) > self.unacked_max:
+            return False
+        queue = PopQueue(group, topic, queue_id, committed)
+        with self._lock:
+            self.queues[group, topic, queue_id] = queue
+            queue.low = min(in_flight)
+            self._push(queue, queue.restore(dict(sorted(in_flight.items())), now_ms))
+            self.count += len(in_flight)
+            self.generation += 1
             self._commit(queue)
         return True
 

@@ -145,18 +145,20 @@ class PopState:
     committed: Callable[[str, str, int], int | None]
     max_offset: Callable[[str, int], int]
     log: EventLog
-    take_over: Callable[[], None] = lambda: None
-    """Reads once what RocketMQ's broker has left."""
+    take_over: Callable[[], object] = lambda: None
+    """Reads what RocketMQ's broker has left; called where there is no file of ours yet."""
     _worker: Worker | None = None
 
     def open(self) -> None:
         """Load. Blocks; the store is open, and the consumer offsets are loaded. Raises ``CorruptRecord``."""
         self.ordered_file.load()
-        self.file.load()
+        is_new = not self.file.load()
         in_flight = self.snapshot.restore(self.committed, self.max_offset)
         if in_flight:
             self.log.info("pops_in_flight", messages=in_flight)
-        self.take_over()
+        if is_new:
+            self.take_over()
+            self.persist()  # not a second time
 
     def start(self, runner: Runner) -> None:
         """Begin to write."""

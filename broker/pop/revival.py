@@ -115,6 +115,11 @@ class Revival:
             return 0.0
         return FLUSH_LOOK_MS if self._waiting else STEP_MS
 
+    def lag_ms(self) -> int:
+        """Return how long the next message has been due for its copy; 0 if none is. Any thread."""
+        due_ms = self.ledger.next_due_ms()
+        return 0 if due_ms is None else max(0, self.time.now_ms() - due_ms)
+
     def _confirm(self, now_ms: int) -> None:
         """Forget the originals whose copies are on disk."""
         if not self._waiting:

@@ -47,6 +47,7 @@ class PopLanes:
     """Broker → messages that its pop under way asks for."""
     _errors: dict[str, PocketMQError] = field(default_factory=dict)
     """Broker → the error of its last pop."""
+    _is_pop_due: bool = False
     _settlings: dict[str, list[Settling]] = field(default_factory=dict)
     _tasks: TaskSet = field(init=False)
 
@@ -65,7 +66,9 @@ class PopLanes:
         loop = asyncio.get_running_loop()
         receiver = Receiver(count_max, invisible_ms, deadline_ns, loop.create_future())
         self._waiting.append(receiver)
-        self._pop(route)
+        if not self._is_pop_due:  # once a turn: all that begin to wait in it share the pop
+            self._is_pop_due = True
+            loop.call_soon(self._pop, route)
         try:
             return await receiver.future
         except asyncio.CancelledError:
@@ -89,6 +92,7 @@ class PopLanes:
 
     def _pop(self, route: TopicRoute) -> None:
         """Ask each broker that is not asked already, for what nobody has asked for yet."""
+        self._is_pop_due = False
         names = {queue.broker_name for queue in route.read_queues}
         for name in names:
             if name in self._popping or not self._waiting:

@@ -185,10 +185,7 @@ class PopWire:
         header = NativeSettleRequestHeader(
             self._group,
             self._topic,
-            [
-                (*key[:5], [each.message.receipt.queue_offset for each in part], key[5])  # type: ignore[misc]
-                for key, part in groups.items()
-            ],
+            [(*key[:5], [each.message.receipt.queue_offset for each in part], key[5]) for key, part in groups.items()],
         )
         asked_ns = self._instance.clock.monotonic_ns()
         timeout_ms = self._instance.options.api_timeout_ms

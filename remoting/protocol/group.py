@@ -131,6 +131,17 @@ class GroupList(Body):
     group_list: list[str] = []
 
 
+class GroupRetryPolicy(Body, omit_defaults=True):
+    """When a message that a group has failed comes again: after the times of ``customized_retry_policy``, or of
+    ``exponential_retry_policy``; RocketMQ 5's, as its clients and tools write it."""
+
+    type: str = "CUSTOMIZED"
+    exponential_retry_policy: dict[str, int] | None = None
+    """``initial``, ``max`` in ms, ``multiplier``."""
+    customized_retry_policy: dict[str, list[int]] | None = None
+    """``next``: the times in ms."""
+
+
 class SubscriptionGroupConfigBody(Body):
     """One consumer group as RocketMQ's ``subscriptionGroup.json`` holds it."""
 
@@ -146,6 +157,8 @@ class SubscriptionGroupConfigBody(Body):
     notify_consumer_ids_changed_enable: bool = True
     group_sys_flag: int = 0
     consume_timeout_minute: int = 15
+    group_retry_policy: GroupRetryPolicy | None = None
+    """RocketMQ 5's, kept for its clients over gRPC."""
     attributes: dict[str, str] | None = {}
     """RocketMQ 5's; ours: the user who has created the group."""
 

@@ -1,6 +1,7 @@
 """RocketMQ's Java consumers of 5.3 in POP mode: the broker tells them to pop, they acknowledge message by message."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,8 @@ def committed(pocketmq: PocketMQServer, topic: str, group: str) -> int:
         for queue_id in range(4):
             header = QueryConsumerOffsetRequestHeader(group, topic, queue_id, set_zero_if_not_found=False)
             response = await channel.request(RequestCode.QUERY_CONSUMER_OFFSET, header, timeout_ms=5_000)
-            total += response.header.offset if response.code == 0 and response.header is not None else 0  # type: ignore[union-attr]
+            offset: Any = response.header
+            total += offset.offset if response.code == 0 and offset is not None else 0
         await pool.close()
         return total
 

@@ -435,3 +435,20 @@ async def test_a_restart_keeps_what_is_in_flight(harness: Harness) -> None:
     assert (await pop(client, group="o", order=True)).code == ResponseCode.POLLING_TIMEOUT
     assert (await ack(client, handles_of(ordered)[0][1], group="o")).code == 0
     assert await committed(client, group="o") == 1
+
+
+async def test_metrics_show_what_is_in_flight(harness: Harness) -> None:
+    """Acknowledged messages above the lowest one in flight are neither behind nor in flight."""
+    app = await harness.broker()
+    client = await harness.client(app)
+    await client.put(*[b"%d" % n for n in range(5)])
+    popped = await all_popped(client, 4, count=4)
+    assert (await ack(client, popped[2][1])).code == 0
+    figures = app._observation.figures
+    assert figures is not None
+    figures.groups.look()
+    ((_, lag),) = [each for each in figures.groups.lines() if 'topic="T"' in each[0]]
+    assert (lag.behind, lag.under_way, lag.ready) == (4, 3, 1)
+    page = b"".join(app._observation._metrics() if app._observation._metrics else []).decode()
+    assert "pocketmq_pop_unacked 3" in page
+    assert "rocketmq_pop_checkpoint_buffer_size{" in page

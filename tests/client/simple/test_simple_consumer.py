@@ -169,7 +169,7 @@ async def test_wrong_use_is_refused(broker: PocketBroker, group: str, topic: str
     """In words, before anything is sent."""
     for more in ({"invisible_ms": 0}, {"invisible_ms": 13 * HOUR_MS}, {"start": "middle"}):
         with pytest.raises(ConfigError):
-            SimpleConsumer(group, topic, broker.namesrv, **more)  # type: ignore[arg-type]
+            SimpleConsumer(group, topic, broker.namesrv, **more)
     consumer = SimpleConsumer(group, topic, broker.namesrv)
     with pytest.raises(NotStarted):
         await consumer.receive()
