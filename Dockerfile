@@ -12,7 +12,7 @@ WORKDIR /src
 COPY . .
 # Bytecode is compiled here: the user of the image cannot write it. pip and the tests of NumPy are not needed to serve.
 RUN python3 -m venv /opt/pocketmq \
- && /opt/pocketmq/bin/pip install --no-cache-dir '.[tls]' \
+ && /opt/pocketmq/bin/pip install --no-cache-dir '.[dashboard,tls]' \
  && /opt/pocketmq/bin/pip uninstall --yes pip \
  && find /opt/pocketmq -type d -name tests -path '*/numpy/*' -prune -exec rm -rf {} +
 
@@ -28,8 +28,8 @@ ENV PATH=/opt/pocketmq/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1
 USER 10911:10911
 WORKDIR /data
 VOLUME /data
-# Name server, clients, slaves, metrics and health.
-EXPOSE 9876 10911 10912 5557
+# Name server, clients, slaves, metrics and health, dashboard.
+EXPOSE 9876 10911 10912 5557 8088
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD ["python3", "-m", "pocketmq.cli.daemon.health_check"]

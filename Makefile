@@ -71,7 +71,7 @@ fuzz: $(VENV)/.fuzz     ## decoders and store files under atheris; CPython 3.11 
 torture: $(VENV)/.dev   ## crashes, bit flips and kill -9 for an hour (ARGS="--minutes 5")
 	$(BIN)/python -m tests.torture $(ARGS)
 
-partitions: $(VENV)/.dev ## cut links, frozen, killed and emptied nodes under load (ARGS="--rounds 100 --seed 1")
+partitions: $(VENV)/.dev ## cut links, frozen, killed and emptied nodes under load, in all modes (ARGS="--rounds 100 --seed 1")
 	$(BIN)/python -m tests.e2e $(ARGS)
 
 blind-doctor: ROUNDS ?= 20

@@ -15,11 +15,10 @@ import msgspec
 
 from pocketmq.auth.auth_table import AuthContents
 from pocketmq.auth.errors import AccessDenied, AuthIllegal, NotSuper, PolicyNotFound
-from pocketmq.auth.guard import source_of
-from pocketmq.auth.needed import resource_of
-from pocketmq.auth.policies import Entry, Policy, PolicyType, decide, entry_of, parse_resource
+from pocketmq.auth.policies import Entry, Policy, PolicyType, entry_of
 from pocketmq.auth.server_auth import ServerAuth
 from pocketmq.auth.session import Session
+from pocketmq.auth.trial import entry_info, try_out
 from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.codec import Request
@@ -28,7 +27,6 @@ from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol.acl import (
     AclInfo,
     AuthLogBody,
-    AuthTestBody,
     DenialInfo,
     PolicyEntryInfo,
     PolicyInfo,
@@ -78,6 +76,7 @@ class AuthAdmin:
             limits=_changed(NO_LIMITS, info.limits),
         )
         self.check_super(request, user)
+        self.check_inner(name)
 
         def change(contents: AuthContents) -> AuthContents:
             if name in contents.users:
@@ -101,6 +100,7 @@ class AuthAdmin:
             )
             self.check_super(request, before)
             self.check_super(request, after)
+            self.check_inner(name)
             return contents.with_user(after)
 
         return self.change(request, remote, change, "update user", name)
@@ -137,6 +137,16 @@ class AuthAdmin:
         session: Session | None = request.session
         if user.is_super and (session is None or not session.user.is_super):
             raise NotSuper("The super user can only be create by super user")
+
+    def check_inner(self, name: str) -> None:
+        """Raise ``AuthIllegal`` if ``name`` is the user between servers: what is changed here would not count."""
+        inner = self._auth.inner
+        if inner is not None and name == inner.access_key:
+            raise AuthIllegal(
+                "user refused",
+                why=f"{name} is the user between servers, whose secret is that of the settings",
+                hint="change auth.inner_secret_key on all servers, or choose another name",
+            )
 
     # ---- policies --------------------------------------------------------------------------------------------------
 
@@ -243,33 +253,12 @@ class AuthAdmin:
         body.table = self._auth.table.identity
         if session is not None:
             body.username, body.user_type = session.user.username, session.user.user_type.value
-            body.how = "proof" if request.signed is None else "signature"
+            body.how = session.how
         return encode_body(body)
 
     def _test(self, request: Request, remote: str) -> bytes:
         header: Any = request.header
-        contents = self._auth.table.contents
-        user = contents.user(header.username)
-        if not user.is_enabled:
-            return encode_body(AuthTestBody(allowed=False, why=f"User:{user.username} is disabled."))
-        if user.is_super:
-            return encode_body(AuthTestBody(allowed=True, why="a super user may do everything"))
-        kind, _, name = parse_resource(header.resource)
-        if kind is None:
-            raise AuthIllegal("not tested", why=f"{header.resource!r} names no resource", hint="like Topic:orders")
-        wanted = entry_of(header.resource, [header.action], "Allow").actions
-        source = source_of(header.source) if header.source else None
-        verdict = decide(contents.policies_of(user.username), *resource_of(kind, name, wanted), source)
-        if verdict.entry is None:
-            return encode_body(AuthTestBody(allowed=False, why=verdict.why))
-        return encode_body(
-            AuthTestBody(
-                allowed=verdict.allowed,
-                why="an entry allows it" if verdict.allowed else verdict.why,
-                entry=_entry_info(verdict.entry),
-                policy_type=_type_of(contents.policies_of(user.username), verdict.entry),
-            )
-        )
+        return encode_body(try_out(self._auth, header))
 
     def _contents(self, request: Request, remote: str) -> bytes:
         session: Session | None = request.session
@@ -370,16 +359,10 @@ def _entry(info: PolicyEntryInfo) -> Entry:
     return entry_of(info.resource or "", info.actions or (), info.decision or "", info.source_ips or ())
 
 
-def _entry_info(entry: Entry) -> PolicyEntryInfo:
-    return PolicyEntryInfo(
-        entry.resource, entry.action_names, [str(each) for each in entry.sources], entry.decision.value
-    )
-
-
 def _acl_info(name: str, policies: tuple[Policy, ...], resource: str = "") -> AclInfo:
     parts = [
         PolicyInfo(
-            policy.policy_type.value, [_entry_info(entry) for entry in policy.entries if resource in entry.resource]
+            policy.policy_type.value, [entry_info(entry) for entry in policy.entries if resource in entry.resource]
         )
         for policy in policies
     ]
@@ -395,7 +378,3 @@ def _merged(known: tuple[Policy, ...], given: tuple[Policy, ...]) -> tuple[Polic
         if entries:
             merged.append(Policy(tuple(entries.values()), kind))
     return tuple(merged)
-
-
-def _type_of(policies: tuple[Policy, ...], entry: Entry) -> str:
-    return next((policy.policy_type.value for policy in policies if entry in policy.entries), "")

@@ -17,6 +17,7 @@ import msgspec
 
 from pocketmq.auth.errors import AuthIllegal, PolicyNotFound, UserNotFound
 from pocketmq.auth.policies import ENTRIES_MAX, Policy, PolicyType, entry_of
+from pocketmq.auth.rules import Policies
 from pocketmq.auth.users import User, UserStatus, UserType, check_user
 from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 
@@ -62,7 +63,7 @@ class AuthContents(msgspec.Struct, frozen=True):
             raise AuthIllegal("policy refused", why=f"{entries} entries for {name}", hint=f"at most {ENTRIES_MAX}")
         kept = {each: policy for each, policy in self.policies.items() if each != name}
         if entries:
-            kept[name] = tuple(policy for policy in policies if policy.entries)
+            kept[name] = Policies(policy for policy in policies if policy.entries)
         return AuthContents(self.users, kept)
 
     def policies_of(self, name: str) -> tuple[Policy, ...]:

@@ -15,7 +15,7 @@ Lives here: ``AuthGuard``.
 
 from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
-from typing import Final
+from typing import Any, Final
 
 from pocketmq.auth.auth_table import AuthTable
 from pocketmq.auth.config import AuthConfig, codes_of
@@ -23,8 +23,8 @@ from pocketmq.auth.denials import Denials
 from pocketmq.auth.errors import AccessDenied, CodeUnknown
 from pocketmq.auth.needed import ALL_NAMES, needed
 from pocketmq.auth.policies import Address
-from pocketmq.auth.session import Session
-from pocketmq.auth.stored import OF_ALL_TOPICS, words_of
+from pocketmq.auth.session import Remembered, Session
+from pocketmq.auth.stored import OF_ALL_TOPICS, RECORDS, words_of
 from pocketmq.auth.users import User, UserType
 from pocketmq.common import refusals
 from pocketmq.common.bounds import bounded
@@ -32,14 +32,15 @@ from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.topics import TOPICS_OF_ALL
 from pocketmq.remoting.codec import Request
+from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.limits.quota import QuotaExceeded, TooManyWrong
 from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol import PROTOCOL
-from pocketmq.remoting.protocol.access import FROM_BROKER, Action, Resource
+from pocketmq.remoting.protocol.access import FROM_BROKER, PULL, Action, Resource
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
-from pocketmq.remoting.protocol.spec import Raw, Spec
+from pocketmq.remoting.protocol.spec import Spec
 from pocketmq.remoting.security.proof import client_proof, is_proof, new_nonce, server_proof
 from pocketmq.remoting.security.signature import ACCESS_KEY, verify
 
@@ -51,7 +52,9 @@ ones are closed at once. A connection whose user has signed well is served all t
 HOSTS_MAX: Final = 4_096
 NS_PER_S: Final = 1_000_000_000
 NONCE_CHARACTERS: Final = range(16, 65)
-_RECORDS: Final = (Raw.RECORDS, Raw.SIZED_RECORDS)
+_LIKE_PULLS: Final = frozenset(int(code) for code, spec in PROTOCOL.items() if spec.access is PULL)
+"""Pulls, pops and acknowledgements: requests with a topic and a group."""
+_NATIVE_PULL: Final = int(RequestCode.NATIVE_PULL)
 NO_SECRET: Final = "no such user: the time for an answer is the same"
 
 
@@ -81,8 +84,9 @@ class AuthGuard:
         """Those of the server."""
         self._open = codes_of(config.authentication_whitelist)
         self._unchecked = codes_of(config.authorization_whitelist)
-        self.sessions: dict[tuple[str, str], Session] = {}
-        """User and host → session, perhaps an outdated one."""
+        self.sessions: dict[tuple[str, str, str], Session] = {}
+        """User, host and how the user is known → session, perhaps an outdated one."""
+        self.remembered = Remembered()
         self.failures: dict[str, tuple[int, int]] = {}
         """Host → second of its last failure, failures in it."""
         inner = config.inner
@@ -114,7 +118,7 @@ class AuthGuard:
             return self._failed(connection, 0, header.user, "check signature failed.")
         if not user.is_enabled:
             return self._failed(connection, 0, header.user, f"User:{user.username} is disabled.")
-        session = self._session(user, connection.host)
+        session = self._session(user, connection.host, "proof")
         over = self._over_limits(connection, session)
         if over is not None:
             return over
@@ -126,13 +130,29 @@ class AuthGuard:
     # ---- requests --------------------------------------------------------------------------------------------------
 
     def refusal(self, connection: Connection, request: Request) -> PocketMQError | None:
-        """See ``Guard``."""
+        """See ``Guard``. A pull like one that was let in before passes with a look-up: a consumer that waits for each
+        message pulls as often as messages come."""
+        session: Session | None = connection.session
+        pull = None
+        if (
+            session is not None
+            and session is connection.speaker
+            and session.checks
+            and session.generation == self.table.generation
+            and request.signed is None
+        ):
+            pull = _pull(request)
+            if pull is not None and pull in session.verdicts:
+                request.session = session
+                return None
         try:
             self._check(connection, request)
         except PocketMQError as error:
             if self._note is not None:
                 self._note(connection, request, error)
             return error
+        if pull is not None and session is not None and request.session is session:
+            session.let_in(pull)
         return None
 
     def _check(self, connection: Connection, request: Request) -> None:
@@ -157,7 +177,7 @@ class AuthGuard:
         for kind, name, actions in needed(request, spec, self._cluster):
             if not session.verdict(kind, name, actions).allowed:
                 raise self.denied(session, connection.host, request.code, kind, name, actions)
-            if kind is Resource.TOPIC and name in TOPICS_OF_ALL and spec.answer in _RECORDS:
+            if kind is Resource.TOPIC and name in TOPICS_OF_ALL and spec.answer in RECORDS:
                 host, user = connection.host, session.user.username
                 self.denials.note("policy", user, host, request.code, f"Topic:{name}", "Sub", OF_ALL_TOPICS)
                 raise AccessDenied(f"User:{user} has no permission to access Topic:{name} from {host}, {OF_ALL_TOPICS}")
@@ -188,7 +208,7 @@ class AuthGuard:
             why = f"User:{user.username} has another password now: connect again."
         if user is None or why:
             raise self._denied_user(connection, request.code, session.user.username, why)
-        return self._session(user, connection.host)
+        return self._session(user, connection.host, session.how)
 
     def refusal_again(self, connection: Connection, request: Request) -> PocketMQError | None:
         """Return why a request that was let in, and waits since, may not be served any more: users or policies have
@@ -226,7 +246,9 @@ class AuthGuard:
     def _by_certificate(self, connection: Connection) -> Session | None:
         """Return the session of the user that the connection's verified certificate names; None: it names none."""
         user = self._user(connection.peer_name) if connection.peer_name else None
-        return None if user is None or not user.is_enabled else self._session(user, connection.host)
+        if user is None or not user.is_enabled:
+            return None
+        return self._session(user, connection.host, "certificate")
 
     def _signed(self, connection: Connection, request: Request) -> Session:
         assert request.signed is not None
@@ -242,16 +264,16 @@ class AuthGuard:
             raise self._failed(connection, request.code, name, "check signature failed.")
         if not user.is_enabled:
             raise self._failed(connection, request.code, name, f"User:{name} is disabled.")
-        return self._session(user, connection.host)
+        return self._session(user, connection.host, "signature")
 
     def _user(self, name: str) -> User | None:
         if self._inner is not None and name == self._inner.username:
             return self._inner
         return self.table.contents.users.get(name)
 
-    def _session(self, user: User, host: str) -> Session:
+    def _session(self, user: User, host: str, how: str) -> Session:
         generation = self.table.generation
-        session = self.sessions.get((user.username, host))
+        session = self.sessions.get((user.username, host, how))
         if session is None or session.generation != generation or session.user != user:
             if len(self.sessions) >= SESSIONS_MAX:
                 self.sessions.clear()
@@ -263,8 +285,10 @@ class AuthGuard:
                 checks=self.config.authorization_enabled,
                 limits=self._limits_of(user),
                 denials=self.denials,
+                remembered=self.remembered,
+                how=how,
             )
-            self.sessions[user.username, host] = session
+            self.sessions[user.username, host, how] = session
         return session
 
     # ---- limits ----------------------------------------------------------------------------------------------------
@@ -337,3 +361,19 @@ def source_of(host: str) -> Address | None:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
     return address
+
+
+def _pull(request: Request) -> tuple[int, str, str] | None:
+    """Return code, topic and group of a pull from one topic, or of a pop; None: it is another request."""
+    code = request.code
+    header: Any = request.header
+    if code in _LIKE_PULLS:
+        topic: str = header.topic
+    elif code == _NATIVE_PULL and header.queues:
+        topic = header.queues[0][0]
+        for queue in header.queues:
+            if queue[0] != topic:
+                return None
+    else:
+        return None
+    return code, topic, header.consumer_group

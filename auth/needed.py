@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pocketmq.auth.errors import AccessDenied
+from pocketmq.common.receipt_handle import first_topic
 from pocketmq.common.topics import AUTO_CREATE_TOPIC, RETRY_PREFIX
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.codes import RequestCode
@@ -17,13 +18,17 @@ from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.client import CheckClientBody, HeartbeatData
 from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody, SubscriptionGroupListBody
 from pocketmq.remoting.protocol.lock import LockBatchRequestBody, OwnLockBatchRequestBody
+from pocketmq.remoting.protocol.pop import BatchAckBody
 from pocketmq.remoting.protocol.pull import QueryAssignmentRequest
-from pocketmq.remoting.protocol.spec import Raw, Spec
+from pocketmq.remoting.protocol.spec import Pool, Raw, Spec
 from pocketmq.remoting.protocol.topic import CreateTopicListBody
 
 Needed = tuple[Resource, str, Action]
 BODY_BYTES_MAX: Final = 512 * 1024
 """Longest body that is read for its names, by the loop. A heartbeat of 1,000 subscriptions has a third."""
+NAMES_MAX: Final = 5_000
+"""Topics and groups of one request that are decided, by the loop: more than a heartbeat of that length has, unless its
+subscriptions have nothing but names."""
 Names = Callable[[Any, Resource], Iterator[str]]
 
 
@@ -42,6 +47,11 @@ def _of_check(body: CheckClientBody, kind: Resource) -> Iterator[str]:
 
 def _of_assignment(body: QueryAssignmentRequest, kind: Resource) -> Iterator[str]:
     yield body.consumer_group if kind is Resource.GROUP else body.topic
+
+
+def _of_acks(body: BatchAckBody, kind: Resource) -> Iterator[str]:
+    for ack in body.acks:
+        yield ack.consumer_group if kind is Resource.GROUP else ack.topic
 
 
 def _of_locks(body: LockBatchRequestBody, kind: Resource) -> Iterator[str]:
@@ -70,6 +80,7 @@ NAMES_IN: Final[dict[type, Names]] = {
     HeartbeatData: _of_heartbeat,
     CheckClientBody: _of_check,
     QueryAssignmentRequest: _of_assignment,
+    BatchAckBody: _of_acks,
     OwnLockBatchRequestBody: _of_locks,
     LockBatchRequestBody: _of_locks,
     CreateTopicListBody: _of_topics,
@@ -103,6 +114,7 @@ def needed(request: Request, spec: Spec, cluster: str) -> Iterator[Needed]:
     Raise ``AccessDenied`` or ``BodyIllegal`` where the names cannot be read.
     """
     body: Any = None
+    count = 0
     for need in spec.access.needs:
         if need.name is Place.STORED:
             continue
@@ -114,6 +126,11 @@ def needed(request: Request, spec: Spec, cluster: str) -> Iterator[Needed]:
             if need.name is Place.BODY and body is None:
                 body = _body(request, spec)
             for name in _names(need, request, body):
+                count += 1
+                if count > NAMES_MAX:
+                    raise AccessDenied("request refused", why=f"it names more than {NAMES_MAX} topics and groups")
+                if spec.pool is Pool.ACK and need.name == "topic":  # POP's retry topic stands for its topic
+                    name = first_topic(name, request.header.consumer_group)  # type: ignore[union-attr]
                 if name == AUTO_CREATE_TOPIC and spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
                     continue
                 if name:

@@ -88,6 +88,10 @@ class Entry(msgspec.Struct, frozen=True):
                 return False
         elif not name.startswith(self.name):
             return False
+        return self.is_from(source)
+
+    def is_from(self, source: Address | None) -> bool:
+        """Return whether the entry speaks about requests from this address."""
         return not self.sources or (source is not None and any(source in network for network in self.sources))
 
 
@@ -162,7 +166,8 @@ def _illegal(why: str, hint: str) -> AuthIllegal:
 
 
 def decide(policies: Sequence[Policy], kind: Resource, name: str, actions: Action, source: Address | None) -> Verdict:
-    """Return what ``policies`` say about any one of ``actions`` on a resource, asked from ``source``."""
+    """Return what ``policies`` say about any one of ``actions`` on a resource, asked from ``source``. It looks at each
+    entry; ``rules.Rules`` says the same faster."""
     for policy_type in PolicyType:
         fitting = [
             entry

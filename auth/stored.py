@@ -1,6 +1,6 @@
 """Whether a user may do something with the topic of a stored message, which only its processor knows.
 
-Lives here: ``check_stored``, ``words_of``.
+Lives here: ``check_stored``, ``words_of``, ``RECORDS``.
 """
 
 from typing import Final
@@ -11,7 +11,10 @@ from pocketmq.auth.session import Session
 from pocketmq.common.topics import TOPICS_OF_ALL
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.protocol.access import Action, Resource
+from pocketmq.remoting.protocol.spec import Raw
 
+RECORDS: Final = (Raw.RECORDS, Raw.SIZED_RECORDS)
+"""Answers that have stored messages in them."""
 OF_ALL_TOPICS: Final = "it holds messages of all topics: only a super user reads them here."
 
 

@@ -18,6 +18,7 @@ from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.server_auth import FILE_NAME, ServerAuth
 from pocketmq.broker.assembly.advertised import advertised_addresses, resolve, warn_of_loopback
 from pocketmq.broker.assembly.build import Running, build
+from pocketmq.broker.assembly.build_pop import PopParts
 from pocketmq.broker.assembly.changed_settings import ChangedSettings
 from pocketmq.broker.assembly.environment import BrokerEnvironment
 from pocketmq.broker.assembly.role_changes import RoleChanges, RoleNotTaken
@@ -113,6 +114,7 @@ class BrokerApp:
         metrics_required: bool = True,
         stage_times: bool = True,
         recovery_progress: Callable[[int, int], None] | None = None,
+        still_wanted: Callable[[], None] | None = None,
         slave_type: type[HaSlave] = HaSlave,
         on_failed: Callable[[BaseException], None] | None = None,
         auth_config: AuthConfig | None = None,
@@ -125,9 +127,10 @@ class BrokerApp:
         returns the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
         ``metrics_config``: the address of ``/metrics`` and ``/health``, if they are served; a port in use stops the
         start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
-        ``recovery_progress(offset, end)``: see ``MessageStore.open``; called in a worker thread. ``slave_type`` follows
-        a master; scenarios pass another one. ``on_failed(error)`` is called in the loop when the broker cannot start
-        again after a change of its role: it then serves no requests. ``auth_config``: who may ask for what; without it
+        ``recovery_progress(offset, end)`` and ``still_wanted()``, which may end the opening by an error: see
+        ``MessageStore``; called in a worker thread. ``slave_type`` follows a master; scenarios pass another one.
+        ``on_failed(error)`` is called in the loop when the broker cannot start again after a change of its role: it
+        then serves no requests. ``auth_config``: who may ask for what; without it
         everybody may ask for everything. ``auth``: that of a name server in this process, to share users with it.
         ``tls_config``: without it every connection is plain. ``limits_config``: what clients, addresses and users may
         ask for; without it there are no limits but those of users who have their own. ``logs``: those whose levels
@@ -180,6 +183,7 @@ class BrokerApp:
         self._metrics_required = metrics_required
         self._stage_times = stage_times
         self._recovery_progress = recovery_progress
+        self._still_wanted = still_wanted
         self._slave_type = slave_type
         self._observation = self._new_observation()
         self._registration: Registration | None = None
@@ -260,6 +264,11 @@ class BrokerApp:
     def clients(self) -> ClientTable[Connection]:
         """The connected producers and consumers; only while the broker runs."""
         return self._run.clients
+
+    @property
+    def pop(self) -> PopParts:
+        """POP of the present run."""
+        return self._run.pop
 
     @property
     def delays(self) -> DelayService | None:
@@ -378,7 +387,7 @@ class BrokerApp:
                 )
             running = build(self._environment(observation, state, mailbox), loop, server, admission)
             self._changed_settings.begin(running)
-            self.auth.table.on_change = partial(mailbox.post, running.pulls.recheck)
+            self.auth.table.on_change = partial(mailbox.post, running.recheck)
             await run_off_loop(self._runner, mailbox, "BrokerStart", lambda: self._open(running))
         except BaseException:
             self._server = self._admission = None
@@ -463,6 +472,7 @@ class BrokerApp:
         self.refusals.log_left_out(all_of_them=True)
         self.refused_requests.log_left_out(all_of_them=True)
         running.pulls.close()
+        running.pop.service.close()
         registration, self._registration = self._registration, None
         await running.replication.stop_asking()
         closing = self._close_off_loop(running)
@@ -592,6 +602,8 @@ class BrokerApp:
     def _open(self, running: Running) -> None:
         """Open the store and load the tables. Blocks; worker thread."""
         replication = running.replication
+        if self._still_wanted is not None:
+            running.store.still_wanted = self._still_wanted
         try:
             replication.open(self.address, self._advertised.ha_host, self.port, self._recovery_progress)
             running.housekeeping.load()
@@ -679,6 +691,7 @@ class BrokerApp:
         running = self._running
         if running is not None:
             running.pulls.connection_closed(connection)
+            running.pop.service.connection_closed(connection)
             running.locks.connection_closed(connection)
             running.notifier.members_changed(running.clients.close(connection))
 

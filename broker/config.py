@@ -192,6 +192,24 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     native_pull_queues_max: int = 1024
     """Ours: maximum number of queues in one native pull."""
 
+    pop_inflight_message_threshold: int = 10_000
+    """Messages of one queue that a group may have popped and not acknowledged; a pop gets no more of that queue. In
+    RocketMQ the limit is off by default."""
+    pop_unacked_max: int = 1_000_000
+    """Ours: messages of all groups that are popped and not acknowledged, about 170 bytes each."""
+    pop_queues_max: int = 100_000
+    """Ours: (group, topic, queue) entries that are popped."""
+    pop_ordered_batches_max: int = 10_000
+    """Ours: queues that groups pop in order, each with a batch."""
+    pop_polling_size: int = 1024
+    """Pops that may wait for the same queue of a topic, or for any of it, for one group."""
+    max_pop_polling_size: int = 100_000
+    """Pops that may wait in all."""
+    ack_thread_pool_queue_capacity: int = 100_000
+    """Acknowledgements that may wait for a thread."""
+    wait_time_mills_in_ack_queue: int = 3000
+    """Longest wait of an acknowledgement before fast failure answers it."""
+
     enable_property_filter: bool = True
     """SQL92 filters on properties. RocketMQ's default is off; a filter costs only those who use it."""
     slave_read_enable: bool = False
@@ -271,6 +289,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 why=f"broker.topic_queue_nums_max={self.topic_queue_nums_max}",
                 hint=f"at most {QUEUE_ID_MAX + 1}",
             )
+        for name in ("pop_inflight_message_threshold", "pop_polling_size", "max_pop_polling_size"):
+            if not 1 <= getattr(self, name) <= INT_MAX:
+                raise ConfigError("bad setting", why=f"broker.{name}={getattr(self, name)}", hint="at least 1")
         if not 1 <= self.lock_max_live_time <= INT_MAX:
             raise ConfigError("bad setting", why=f"broker.lock_max_live_time={self.lock_max_live_time}")
         if self.release_locks_on_disconnect not in RELEASE_LOCKS:

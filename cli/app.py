@@ -16,7 +16,7 @@ import typer
 
 from pocketmq.cli.connection import OPTIONS, connect_with
 from pocketmq.cli.exit_codes import EXIT_CODES_HELP
-from pocketmq.cli.help_texts import literal_help
+from pocketmq.cli.help_texts import HELP_OPTIONS, literal_help
 from pocketmq.cli.options import accept_former_names
 
 
@@ -118,7 +118,7 @@ def build_app(root: RootOptions, commands: Sequence[Row] = COMMANDS) -> typer.Ty
         epilog=EXIT_CODES_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": HELP_OPTIONS},
     )
 
     @app.callback()

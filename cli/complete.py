@@ -40,8 +40,15 @@ def topics(context: typer.Context, incomplete: str) -> Found:
 
 
 def groups(context: typer.Context, incomplete: str) -> Found:
-    """Return the consumer groups."""
-    return beginning_with(_asked(context, lambda admin: admin.groups()), incomplete)
+    """Return the users' consumer groups, those of ``pocketmq group list``; all if it begins like one of the system."""
+
+    async def ask(admin: "Admin") -> Iterable[str]:
+        from pocketmq.cli.own_groups import is_own_group
+
+        found = await admin.groups()
+        return found if incomplete.startswith("CID_") else [name for name in found if not is_own_group(name)]
+
+    return beginning_with(_asked(context, ask), incomplete)
 
 
 def words(*choices: str) -> Callable[[str], Found]:

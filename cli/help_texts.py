@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import typer
 
+HELP_OPTIONS: Final = ["-h", "--help"]
 _BRACKET: Final = re.compile(r"(\\*)\[(?=[a-z#/@])")
 """What rich reads as a tag (rich.markup)."""
 _LINE_END: Final = re.compile(r"(?<=\S)\n(?=[^\s*-])")
@@ -26,7 +27,7 @@ def literal_help(command: Any) -> Any:
             parameter.help = _escape(parameter.help)
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
-    help_option = command.get_help_option(typer.Context(command))
+    help_option = command.get_help_option(typer.Context(command, help_option_names=HELP_OPTIONS))
     if help_option is not None:  # made on demand, and kept
         help_option.metavar = ""
     for child in getattr(command, "commands", {}).values():

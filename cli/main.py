@@ -4,6 +4,7 @@ Lives here: ``main``, the entry point. What it imports at the top is imported by
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -50,9 +51,22 @@ def _run(command: Any) -> None:
         option = getattr(error, "option_name", "")
         if context is not None and option in {each for parameter in command.params for each in parameter.opts}:
             hint = f"it stands before the command: pocketmq {option} … {context.command_path.removeprefix('pocketmq ')}"
-        print_error(ConfigError(error.format_message().rstrip("."), hint=hint))
+        print_error(ConfigError(_usage_text(error), hint=hint))
         sys.exit(ExitCode.USAGE)
     sys.exit(code if isinstance(code, int) else ExitCode.OK)
+
+
+def _usage_text(error: Any) -> str:
+    """Return typer's text of a mistake of usage; a command of another tool gets the name of ours."""
+    text: str = error.format_message().rstrip(".")
+    unknown = re.match("No such command '([^']+)'", text)
+    if not unknown:
+        return text
+    from pocketmq.cli.other_words import ours_for
+
+    group = error.ctx.command_path.split()[1:] if error.ctx is not None else []
+    meant = ours_for((*group, unknown[1]))
+    return f"{unknown[0]}. {meant}" if meant else text
 
 
 def _with_exit_code(run: Callable[[], object], debug: Callable[[], bool]) -> None:

@@ -83,6 +83,14 @@ NamesrvPort = Annotated[
 BrokerPort = Annotated[
     int | None, typer.Option("--broker-port", min=0, max=65535, help="0: any free port.  [default: 10911]")
 ]
+MetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65535, help="/metrics and /health; 0: none.  [default: 5557]"),
+]
+NamesrvMetricsPort = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65535, help="/metrics and /health; 0: none.  [default: 0]"),
+]
 DashboardPort = Annotated[
     int | None,
     typer.Option("--dashboard-port", min=0, max=65535, help="Serve the dashboard there, on 127.0.0.1; 0: none."),

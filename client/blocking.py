@@ -19,7 +19,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from pocketmq.client.blocking_arguments import ProducerArguments, PullConsumerArguments, PushConsumerArguments
+from pocketmq.client.blocking_arguments import (
+    ProducerArguments,
+    PullConsumerArguments,
+    PushConsumerArguments,
+    SimpleConsumerArguments,
+)
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import ForkedClient, NotStarted
@@ -33,6 +38,8 @@ from pocketmq.client.pull.subscription import ALL
 from pocketmq.client.push import push_consumer as async_push_consumer
 from pocketmq.client.push.consumer_options import STOP_TIMEOUT_MS
 from pocketmq.client.push.message_stream import MessageStream
+from pocketmq.client.simple import simple_consumer as async_simple_consumer
+from pocketmq.client.simple.popped_message import PoppedMessage
 from pocketmq.common.message import Message, ReceivedMessage
 from pocketmq.common.runner import LoopMailbox, Runner, ThreadRunner, Worker
 from pocketmq.remoting.loop import new_event_loop
@@ -40,7 +47,7 @@ from pocketmq.remoting.loop import new_event_loop
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LoopThread", "Producer", "PullConsumer", "PushConsumer"]
+__all__ = ["LoopThread", "Producer", "PullConsumer", "PushConsumer", "SimpleConsumer"]
 
 STOP_TIMEOUT_S = 60.0
 """How long a stop may take: it waits for running work, each part of which has its own limit."""
@@ -334,6 +341,61 @@ class PullConsumer(_Face):
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Store offsets at the brokers: those given, else the positions."""
         self._thread.call(self._inner.commit(offsets))
+
+
+class SimpleConsumer(_Face):
+    """``pocketmq.client.SimpleConsumer`` for threads; takes the same arguments. Several threads may share one."""
+
+    _inner: async_simple_consumer.SimpleConsumer
+
+    def __init__(
+        self,
+        group: str,
+        topic: str,
+        namesrv: str | Sequence[str] = "",
+        **options: Unpack[SimpleConsumerArguments],
+    ) -> None:
+        super().__init__(async_simple_consumer.SimpleConsumer(group, topic, namesrv, **options))
+
+    def receive(self, *, wait_ms: int = 20_000, invisible_ms: int | None = None) -> PoppedMessage | None:
+        """Return one message, or None when none came in ``wait_ms``."""
+        return self._thread.call(self._inner.receive(wait_ms=wait_ms, invisible_ms=invisible_ms))
+
+    def receive_batch(
+        self, max_messages: int = 32, *, wait_ms: int = 20_000, invisible_ms: int | None = None
+    ) -> list[PoppedMessage]:
+        """Return up to ``max_messages``; wait up to ``wait_ms`` for the first."""
+        return self._thread.call(self._inner.receive_batch(max_messages, wait_ms=wait_ms, invisible_ms=invisible_ms))
+
+    def ack(self, message: PoppedMessage) -> None:
+        """Acknowledge a message; raises ``ReceiptExpired``."""
+        self._thread.call(self._inner.ack(message))
+
+    def ack_batch(self, messages: Iterable[PoppedMessage]) -> list[PoppedMessage]:
+        """Acknowledge messages; return those whose time was over."""
+        return self._thread.call(self._inner.ack_batch(messages))
+
+    def nack(self, message: PoppedMessage, delay_ms: int | None = None) -> None:
+        """Let a message come again; raises ``ReceiptExpired``."""
+        self._thread.call(self._inner.nack(message, delay_ms))
+
+    def extend(self, message: PoppedMessage, invisible_ms: int | None = None) -> None:
+        """Keep a message for longer; raises ``ReceiptExpired``."""
+        self._thread.call(self._inner.extend(message, invisible_ms))
+
+    def __iter__(self) -> Generator[PoppedMessage, None, None]:
+        """Iterate for ever, as ``async for`` does: renewed meanwhile, acknowledged when the next one is asked for."""
+        messages = self._inner.__aiter__()
+
+        async def following() -> PoppedMessage | None:
+            return await anext(messages, None)
+
+        try:
+            while (message := self._thread.call(following())) is not None:
+                yield message
+        finally:
+            if self._thread.running:
+                self._thread.call(_closed(messages))
 
 
 class PushConsumer(_Face):

@@ -4,7 +4,7 @@ Lives here: one ``TypedDict`` for each face, with the keyword arguments of the c
 """
 
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import AllocateStrategy
@@ -42,6 +42,19 @@ class PullConsumerArguments(TypedDict, total=False):
     consume_from_where: ConsumeFromWhere | None
     pull_bytes_max: int
     check_crc: bool
+    credentials: Credentials | None
+    tls: TLSArgument
+    telemetry: TelemetryArgument
+    instance: ClientInstance | None
+
+
+class SimpleConsumerArguments(TypedDict, total=False):
+    """Those of ``pocketmq.client.SimpleConsumer``."""
+
+    tags: str
+    sql: str | None
+    start: Literal["earliest", "latest"]
+    invisible_ms: int
     credentials: Credentials | None
     tls: TLSArgument
     telemetry: TelemetryArgument

@@ -328,6 +328,13 @@ def first_bad_crc(columns: RecordColumns) -> int | None:
     return int(np.argmax(bad)) if bad.any() else None
 
 
+def check_body_crcs(columns: RecordColumns, crcs: NDArray[np.uint32]) -> None:
+    """Raise ``CorruptRecord`` naming the first record whose body's CRC (cut to 31 bits) is not the record's."""
+    bad = crcs != columns.body_crcs
+    if bad.any():
+        raise _corrupt(int(np.argmax(bad)), "body CRC differs from the record's")
+
+
 class Patchable(Protocol):
     """Records in writable private memory: ``RecordColumns``, ``RecordGroup``."""
 

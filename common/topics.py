@@ -1,10 +1,11 @@
 """Topics and groups: their settings, permissions, and which names are allowed.
 
-Lives here: ``TopicConfig``, permission bits, name checks, RocketMQ's reserved topics.
+Lives here: ``TopicConfig``, permission bits, name checks, RocketMQ's reserved topics and groups.
 """
 
 import enum
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -69,6 +70,19 @@ TOPICS_OF_ALL: Final = frozenset(
     {SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC, STAGED_TOPIC}
 )
 """System topics that hold messages of all topics, on their way to them."""
+
+SYSTEM_GROUPS: Final[Mapping[str, bool]] = {
+    "TOOLS_CONSUMER": False,
+    "FILTERSRV_CONSUMER": False,
+    "SELF_TEST_C_GROUP": False,
+    "CID_ONS-HTTP-PROXY": True,
+    "CID_ONSAPI_PULL": True,
+    "CID_ONSAPI_PERMISSION": True,
+    "CID_ONSAPI_OWNER": True,
+    "CID_RMQ_SYS_TRANS": True,
+}
+"""Groups that every broker makes for itself → whether broadcast is explicitly allowed (RocketMQ
+SubscriptionGroupManager.init)."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _NAME_TEXT: Final = "^[%|a-zA-Z0-9_-]+$"

@@ -1,6 +1,6 @@
 """Numbers as people read them.
 
-Lives here: ``bytes_text``.
+Lives here: ``bytes_text``, ``plural``.
 """
 
 import math
@@ -24,3 +24,12 @@ def bytes_text(value: float) -> str:
         size, step = size / 1024, step + 1
     text = f"{size:.1f}".removesuffix(".0") if abs(size) < 100 and step else f"{size:,.0f}"
     return f"{text} {_SIZES[step]}"
+
+
+def plural(value: int, one: str, many: str = "") -> str:
+    """Return a count with its noun.
+
+    >>> plural(1, "request"), plural(2000, "request")
+    ('1 request', '2,000 requests')
+    """
+    return f"{value:,} {one if value == 1 else many or one + 's'}"

@@ -91,7 +91,9 @@ class MsgpackCodec:
 
 
 JSON: Final = JsonCodec()
+"""Bodies in JSON, UTF-8: the default for handlers that take values."""
 MSGPACK: Final = MsgpackCodec()
+"""Bodies in msgpack."""
 
 
 def body_decoder(kind: Any, codec: BodyCodec = JSON) -> Callable[[bytes], Any]:

@@ -53,8 +53,9 @@ def _kind(value: Any) -> str:
 
 def _text_of_constant(module: ModuleType, name: str) -> str:
     """Return the string below the assignment of a name, in the module that a package imports it from."""
-    body = ast.parse(inspect.getsource(module)).body
-    for node in body:
+    tree = ast.parse(inspect.getsource(module))
+    body = tree.body
+    for node in ast.walk(tree):  # also those for type checkers alone
         if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
             return _text_of_constant(importlib.import_module(node.module or ""), name)
     for node, text in pairwise(body):

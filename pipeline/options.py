@@ -5,6 +5,7 @@ Lives here: ``Options``, which reads and checks Spark's map of strings.
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -13,6 +14,17 @@ from pocketmq.pipeline.errors import OptionIllegal
 
 SPARK_OPTIONS: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "mode", "header"})
 """Options that Spark itself adds."""
+OF_KAFKA: Final = {
+    "kafka.bootstrap.servers": "namesrv, the name servers: host:port;host:port",
+    "kafka.group.id": "group",
+    "groupidprefix": "group",
+    "includeheaders": "includeProperties",
+    "kafkaconsumer.polltimeoutms": "brokerWaitMs",
+    "topic": "subscribe",
+}
+"""Options of Spark's Kafka source → what they are called here."""
+UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"(\d{1,12})\s*([a-z]*)")
 TRUE: Final = frozenset({"true", "1", "yes"})
 FALSE: Final = frozenset({"false", "0", "no"})
 
@@ -30,9 +42,20 @@ class Options:
             lower = name.lower()
             if lower in names:
                 self._values[lower] = value
+            elif lower == "path" and ":" not in value:  # catalogs of Spark add one: file:/…/spark-warehouse/…
+                raise OptionIllegal(
+                    "bad option",
+                    why=f"the path {value!r} means nothing here",
+                    hint="name topics with the option subscribe (to read) or topic (to write); pocketmq-log reads a "
+                    "store's directory",
+                )
             elif lower not in SPARK_OPTIONS:
                 near = difflib.get_close_matches(lower, names, n=1, cutoff=0.5)
                 hint = f"did you mean {names[near[0]]}?" if near else "known: " + ", ".join(sorted(names.values()))
+                if lower in OF_KAFKA:
+                    hint = f"here it is {OF_KAFKA[lower]}"
+                elif lower.startswith("kafka."):
+                    hint = "there is no Kafka here; known: " + ", ".join(sorted(names.values()))
                 raise OptionIllegal("unknown option", why=name, hint=hint)
 
     def __contains__(self, name: str) -> bool:
@@ -57,6 +80,17 @@ class Options:
         if not low <= value <= high:
             raise OptionIllegal("bad option", why=f"{name}={value} is not {low} to {high}")
         return value
+
+    def duration_ms(self, name: str, default_ms: int) -> int:
+        """Return a time span in ms: ``500ms``, ``30s``, ``15m``, ``1h``, ``1d``, or a number of ms."""
+        text = self._values.get(name.lower())
+        if text is None:
+            return default_ms
+        match = _DURATION.fullmatch(text.strip().lower())
+        unit_ms = UNITS_MS.get((match[2] or "ms") if match else "")
+        if match is None or unit_ms is None:
+            raise OptionIllegal("bad option", why=f"{name}={text!r} is no time span", hint="500ms, 30s, 15m, 1h")
+        return int(match[1]) * unit_ms
 
     def flag(self, name: str, default: bool) -> bool:
         """Return true or false."""

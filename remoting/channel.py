@@ -38,7 +38,16 @@ from pocketmq.remoting.errors import (
     RequestTimeout,
     WrongDirection,
 )
-from pocketmq.remoting.frame import FRAME_BYTES_MAX, JSON, MSGPACK, Buffer, Frame, FrameDecoder, new_scratch
+from pocketmq.remoting.frame import (
+    FRAME_BYTES_MAX,
+    JSON,
+    MSGPACK,
+    SPEAKS_HTTP,
+    Buffer,
+    Frame,
+    FrameDecoder,
+    new_scratch,
+)
 from pocketmq.remoting.frame_budget import FRAME_BUDGET_BYTES, FrameBudget
 from pocketmq.remoting.introduction import Introduction, explain_refusal, refusal_of, signed_fields
 from pocketmq.remoting.output import Output
@@ -504,7 +513,9 @@ class ClientChannel(asyncio.BufferedProtocol):
             self._log.error("request_handler_failed", server=self.address, error=repr(error), exc_info=error)
 
     def _garbage(self, error: BadFrame | HeaderIllegal) -> None:
-        self._log.warning("bad_frame", server=self.address, why=str(error))
+        # where it speaks HTTP, the address is wrong, and the error of the request says so
+        note = self._log.info if error.why == SPEAKS_HTTP else self._log.warning
+        note("bad_frame", server=self.address, why=str(error))
         self.close(f"the server sent no valid frame: {error}")
 
     # ---- ends ------------------------------------------------------------------------------------------------------

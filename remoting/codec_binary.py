@@ -3,14 +3,16 @@
     i16 code · u8 language · i16 version · i32 opaque · i32 flag · i32 n, remark · i32 n, fields
     each field: i16 n, key · i32 n, value
 
-(RocketMQ ``RocketMQSerializable.java``; big-endian, UTF-8.)
+(RocketMQ ``RocketMQSerializable.java``; big-endian, UTF-8.) POP's codes, from 200,050 on, do not fit: Java's clients
+cut them to 16 bits. Nothing else has these numbers, so they are taken for what they were; RocketMQ's brokers refuse
+them.
 
 Lives here: those bytes to and from the parts of a header.
 """
 
 from struct import Struct
 
-from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_8, LanguageCode
+from pocketmq.remoting.codes import FLAG_ONEWAY, FLAG_RESPONSE, VERSION_4_9_8, LanguageCode, RequestCode
 from pocketmq.remoting.errors import HeaderIllegal
 from pocketmq.remoting.frame import PREFIX_BYTES, Buffer
 
@@ -20,6 +22,8 @@ _INT = Struct(">i")
 _PYTHON = int(LanguageCode.PYTHON)
 _RESERVE = b"\0" * PREFIX_BYTES
 _LENGTHS = [_INT.pack(length) for length in range(512)]
+_CUT = {int(code) & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF}
+"""What is left of a long code → the code. None has the sixteenth bit, which would make it negative."""
 _NAMES_MAX = 4_096
 _name_bytes: dict[str, bytes] = {}
 """Names of fields with their lengths, as they are written. Only this side's own names, which are few."""
@@ -28,7 +32,7 @@ _name_bytes: dict[str, bytes] = {}
 def encode_binary(code: int, opaque: int, flag: int, remark: str, fields: dict[str, str]) -> bytearray:
     """Return eight free bytes for the envelope, then the header."""
     head = bytearray(_RESERVE)
-    head += _FIXED.pack(code, _PYTHON, VERSION_4_9_8, opaque, flag)
+    head += _FIXED.pack(code & 0xFFFF if code > 0x7FFF else code, _PYTHON, VERSION_4_9_8, opaque, flag)
     text = remark.encode()
     head += _INT.pack(len(text))
     head += text
@@ -69,8 +73,11 @@ def decode_binary(header: Buffer) -> tuple[int, int, int, int, int, str, dict[st
         if fields is None:
             fields = _fields(data, at)
     except HeaderIllegal as error:
-        error.opaque, error.request_code, error.oneway = opaque, code, flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
+        error.opaque, error.request_code = opaque, _CUT.get(code, code)
+        error.oneway = flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
         raise
+    if code in _CUT and not flag & FLAG_RESPONSE:
+        code = _CUT[code]
     return code, opaque, flag, version, language, remark, fields
 
 
@@ -135,6 +142,7 @@ def illegal_binary(header: Buffer, error: Exception) -> HeaderIllegal:
     illegal = _illegal(str(error))
     if len(header) >= _FIXED.size:
         illegal.request_code, _, _, illegal.opaque, flag = _FIXED.unpack_from(header)
+        illegal.request_code = _CUT.get(illegal.request_code, illegal.request_code)
         illegal.oneway = flag & (FLAG_ONEWAY | FLAG_RESPONSE) != 0
     return illegal
 

@@ -133,6 +133,14 @@ class RequestCode(enum.IntEnum):
     AUTH_GET_ACL = 3009  # 5.3
     AUTH_LIST_ACL = 3010  # 5.3
 
+    POP_MESSAGE = 200050  # 5.3, as all from here to 200151
+    ACK_MESSAGE = 200051
+    PEEK_MESSAGE = 200052
+    CHANGE_MESSAGE_INVISIBLETIME = 200053
+    NOTIFICATION = 200054
+    POLLING_INFO = 200055
+    BATCH_ACK_MESSAGE = 200151
+
     HELLO = 30001
     """PocketMQ: ask what the server supports. The remoting layer answers; RocketMQ answers "not supported"."""
     AUTHENTICATE = 30002
@@ -143,6 +151,10 @@ class RequestCode(enum.IntEnum):
     """PocketMQ: make a topic as its first message would, before messages whose queue a key chooses."""
     NATIVE_END_TRANSACTION = 30037
     """PocketMQ: the decisions on many half messages of one producer group, each with its answer."""
+    NATIVE_POP = 30050
+    """PocketMQ: messages of a topic for a time, as POP_MESSAGE gives them, but more of them."""
+    NATIVE_SETTLE = 30051
+    """PocketMQ: acknowledge popped messages, or change when they become visible, many at once."""
     TRANSACTION_LIST = 30039
     """PocketMQ: the half messages that wait for a decision."""
     STAGED_TRANSACTION_END = 30040
@@ -281,6 +293,15 @@ def version_name(ordinal: int) -> str:
         major, minor = 5, (ordinal - _V5_0_0_SNAPSHOT) // 20
     patch = (ordinal - _V4_1_0_SNAPSHOT) % 20
     return f"V{major}_{minor}_{patch // 2}{'' if patch % 2 else '_SNAPSHOT'}"
+
+
+def software(version: str, *, is_pocketmq: bool) -> str:
+    """Return what a broker is, for people. ``version``: as it says itself; a PocketMQ says whose protocol it speaks.
+
+    >>> software("V4_9_8", is_pocketmq=True), software("V5_3_3", is_pocketmq=False)
+    ('PocketMQ (as V4_9_8)', 'RocketMQ V5_3_3')
+    """
+    return f"PocketMQ (as {version})" if is_pocketmq else f"RocketMQ {version}"
 
 
 def request_name(code: int) -> str:

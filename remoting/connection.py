@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
     true the peer does not read its answers, and its requests are not read either.
     ``user`` belongs to the handler, ``session``, ``nonce`` and ``speaker`` to the
     guard: the user of the proof, what the proof answers, and the user of the last request. ``quota`` and
-    ``quota_user`` belong to the server's limits.
+    ``quota_user`` belong to the server's limits, ``sent_topics`` to the broker's statistics.
     """
 
     def __init__(self, owner: ConnectionOwner) -> None:
@@ -152,6 +152,7 @@ class Connection(asyncio.BufferedProtocol):
         self.quota: Quota | None = None
         """What the peer may send and get; None: everything."""
         self.quota_user = ""
+        self.sent_topics: dict[str, None] = {}
         self.direct: DirectWriter | None = None
         """The way of other threads to the socket; made by ``direct_turn``."""
 

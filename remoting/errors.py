@@ -60,7 +60,11 @@ class BindFailed(PocketMQError):
 
 
 class AddressInUse(BindFailed):
-    """Another process listens on the port."""
+    """Another process listens on the port; ``port`` is 0 where it is not said."""
+
+    def __init__(self, what: str, *, why: str = "", hint: str = "", port: int = 0) -> None:
+        super().__init__(what, why=why, hint=hint)
+        self.port = port
 
 
 class ConnectFailed(PocketMQError):

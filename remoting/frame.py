@@ -12,6 +12,7 @@ Lives here: ``Frame``, ``FrameDecoder``, the limits of one frame.
 
 from collections.abc import Callable
 from struct import Struct
+from typing import Final
 
 from pocketmq.remoting.errors import BadFrame, FrameTooLarge
 from pocketmq.remoting.frame_budget import FrameBudget
@@ -31,6 +32,9 @@ NARROW_BYTES = 16 * 1024
 DEDICATED_BYTES = 64 * 1024
 """An unfinished frame of at least this size is read straight into memory of its own."""
 PREFIX_BYTES = 8
+_HTTP: Final = int.from_bytes(b"HTTP")
+"""The length that an answer in HTTP seems to have."""
+SPEAKS_HTTP: Final = "the peer speaks HTTP"
 PREFIX = Struct(">II")
 """Length; serialize type and header length in one word."""
 
@@ -222,6 +226,8 @@ class FrameDecoder:
         self._budget.charge(self, min(total, (self._filled + page - 1) // page * page))
 
     def _refusal(self, length: int, header_bytes: int) -> BadFrame:
+        if length == _HTTP:
+            return BadFrame("frame refused", why=SPEAKS_HTTP, hint="connect to the port of a name server or broker")
         if length > self._frame_bytes_max:
             return FrameTooLarge(
                 "frame refused",

@@ -11,6 +11,7 @@ Lives here: ``MetricsConfig``, ``HttpServer``: one thread, few connections, each
 
 import contextlib
 import errno
+import re
 import selectors
 import socket
 import ssl
@@ -37,6 +38,8 @@ DEADLINE_NS: Final = 10_000_000_000
 _SELECT_S: Final = 0.5
 _NO_DESCRIPTOR_WAIT_MS: Final = 100.0
 _READ_BYTES: Final = 4096
+_METHOD: Final = re.compile(rb"\s*(?:[A-Za-z]|$)")
+"""How a request in HTTP begins. A client of the broker that has come to the wrong port gets its answer at once."""
 HEADERS_MAX: Final = 64
 """Headers that a page sees; the rest is not read."""
 PARAMETERS_MAX: Final = 32
@@ -182,7 +185,7 @@ class HttpServer:
                 raise AddressInUse(
                     f"cannot listen on {host}:{port} for metrics",
                     why=f"port {port} is in use by another process",
-                    hint="choose another metrics.listen_port, or 0 for none",
+                    hint="choose another with --metrics-port (metrics.listen_port), or 0 for none",
                 ) from error
             raise BindFailed(
                 f"cannot listen on {host}:{port} for metrics",
@@ -291,7 +294,7 @@ class HttpServer:
             return
         peer.received += data
         whole = b"\r\n\r\n" in peer.received or b"\n\n" in peer.received
-        if whole or len(peer.received) > REQUEST_BYTES_MAX:
+        if whole or not _METHOD.match(peer.received) or len(peer.received) > REQUEST_BYTES_MAX:
             parts = self._answer(bytes(peer.received), peer.host)
             peer.sending = deque(memoryview(part) for part in parts if part)
             self._selector.modify(peer.sock, selectors.EVENT_WRITE, peer)

@@ -159,6 +159,7 @@ class RemotingServer:
                     f"cannot listen on {host}:{port}",
                     why=f"port {port} is in use by another process",
                     hint="stop that process or choose another port",
+                    port=port,
                 ) from error
             raise BindFailed(
                 f"cannot listen on {host}:{port}", why=error.strerror or str(error), hint="check host and port"

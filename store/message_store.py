@@ -23,6 +23,7 @@ from pocketmq.store.append_result import AppendResult, PutStatus, PutTimes, refu
 from pocketmq.store.checkpoint import StorePaths
 from pocketmq.store.closing import close_components
 from pocketmq.store.commitlog.log_reader import DamagedRange
+from pocketmq.store.commitlog.write_buffer_pool import nothing
 from pocketmq.store.components import build
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.consumequeue.consume_queue import ENTRY
@@ -98,6 +99,8 @@ class MessageStore:
         self._is_slave = config.broker_role == "SLAVE"
         self.replicas: Replicas | None = None
         """Set by a master's HA service while it runs."""
+        self.still_wanted: Callable[[], None] = nothing
+        """Called now and then while it opens; what it raises ends the opening."""
         self.reads_wait = False
         """Whether queues may hold what a promotion would cut: consumers must not read yet."""
         self._tell_reads_from_ns = 0
@@ -114,10 +117,11 @@ class MessageStore:
         ``progress(offset, end)`` is called now and then while the log is read. ``plan``, called once the directory is
         locked, returns the changes to the log before its recovery. Raises ``ConfigError`` (no memory for the
         write-buffer pool), ``StoreInUse``, ``SegmentSizeMismatch``, ``CorruptStore``, ``StorePermission`` and disk
-        errors; the directory is then unlocked again, and nothing but a repeatable recovery has changed.
+        errors, and what ``still_wanted`` raises; the directory is then unlocked again, and nothing but a repeatable
+        recovery has changed.
         """
         assert not self._is_open, "open() of an open store"
-        report = open_components(self.components, progress, plan)
+        report = open_components(self.components, progress, plan, self.still_wanted)
         self._is_open = True
         return report
 
@@ -194,9 +198,9 @@ class MessageStore:
             or (replicas is not None and replicas.is_fenced)
         )
 
-    def serve_awaited(self, awaited: Awaited) -> None:
-        """Let waiting pulls have messages at once: buffers that survive the process are committed as soon as something
-        is appended while any waits."""
+    def serve_awaited(self, *awaited: Awaited) -> None:
+        """Let waiting pulls and pops have messages at once: buffers that survive the process are committed as soon as
+        something is appended while any waits."""
         if self.components.commit is not None:
             self.components.commit.awaited = awaited
 
@@ -387,7 +391,10 @@ class MessageStore:
             if now_ns >= self._tell_reads_from_ns:  # a consumer keeps retrying
                 self._tell_reads_from_ns = now_ns + READ_FAILURES_EVERY_NS
                 self._error_log.error("read_failed", topic=topic, queue_id=queue_id, offset=offset, error=str(error))
-            raise
+            if not isinstance(error, CorruptRecord):
+                raise
+            where = f"{topic} queue {queue_id}, at or behind offset {offset}"
+            raise CorruptRecord(error.what, why=f"{where}: {error.why}", hint=error.hint) from error
 
     def get_run(
         self, queues: Sequence[tuple[str, int, int]], *, max_messages: int, max_bytes: int

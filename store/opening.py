@@ -7,11 +7,11 @@ Every step can be repeated: an opening that fails or is killed leaves a store th
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from pocketmq.store.checkpoint import StorePaths, mark_open
 from pocketmq.store.closing import give_up
 from pocketmq.store.commitlog.allocate import ALLOCATING_SUFFIX
+from pocketmq.store.commitlog.write_buffer_pool import nothing
 from pocketmq.store.components import StoreComponents
 from pocketmq.store.disk.file_system import FileSystem
 from pocketmq.store.disk.queue_paths import queues_directory
@@ -39,7 +39,10 @@ class OpenPlan:
 
 
 def open_components(
-    components: StoreComponents, progress: Progress | None, plan: Callable[[], OpenPlan]
+    components: StoreComponents,
+    progress: Progress | None,
+    plan: Callable[[], OpenPlan],
+    still_wanted: Callable[[], None] = nothing,
 ) -> RecoveryReport:
     """Carry out ``MessageStore.open``."""
     environment = components.environment
@@ -56,7 +59,7 @@ def open_components(
         )
     components.lock = environment.file_system.lock_file(paths.lock, f"lock\npid {os.getpid()}\n")
     try:
-        report = _recover(components, progress, plan())
+        report = _recover(components, progress, plan(), still_wanted)
         _start_workers(components, report.end_offset)
     except BaseException:
         give_up(components)
@@ -74,7 +77,14 @@ def open_components(
     return report
 
 
-def _recover(components: StoreComponents, progress: Progress | None, plan: OpenPlan) -> RecoveryReport:
+def _recover(
+    components: StoreComponents, told: Progress | None, plan: OpenPlan, still_wanted: Callable[[], None]
+) -> RecoveryReport:
+    def progress(offset: int, end: int) -> None:
+        still_wanted()
+        if told is not None:
+            told(offset, end)
+
     environment, log, queues = components.environment, components.log, components.queues
     files, paths = environment.file_system, environment.paths
     if plan.drop:
@@ -107,7 +117,7 @@ def _recover(components: StoreComponents, progress: Progress | None, plan: OpenP
     log.damaged[:] = report.damaged
     queues.deleted.cut(end)
     if components.pool is not None:
-        components.pool.open()
+        components.pool.open(still_wanted)
     components.allocator.start()
     components.checkpointer.recover_offset = min(report.start_offset, report.dispatched_from)
     log.open_at(end, report.last_store_timestamp, report.last_group_offset)
@@ -115,16 +125,12 @@ def _recover(components: StoreComponents, progress: Progress | None, plan: OpenP
     if report.truncate_queues:
         queues.truncate_to_physical(report.dispatched_from)
     components.index.load(report.indexed_from, clean=report.index_clean)
-    components.dispatcher.rebuild(report.dispatched_from, None if progress is None else partial(_report, progress, end))
+    components.dispatcher.rebuild(report.dispatched_from, lambda at: progress(at, end))
     queues.keep_ends(queue_ends)
     queues.correct_min(log.min_offset)
     mark_open(files, paths, durable=components.must_sync_on_close)
     components.checkpointer.opened(report)
     return report
-
-
-def _report(progress: Progress, end: int, at: int) -> None:
-    progress(at, end)
 
 
 def _start_workers(components: StoreComponents, end: int) -> None:

@@ -12,11 +12,13 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.delay.delay_offsets import DelayOffsets
 from pocketmq.broker.delay.timer_queue import TimerProgress, TimerState
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
+from pocketmq.broker.group.request_modes import RequestModes
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.ha.master_address import MasterAddress
 from pocketmq.broker.ha.slave_mirror import LocalCommits
 from pocketmq.broker.lock.fencing_tokens import FencingTokens
 from pocketmq.broker.persisted_table import BACKUP, DAMAGED, KEPT_MAX, PersistedTable
+from pocketmq.broker.pop.ordered_batches import OrderedBatches
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.transaction_recovery import TransactionProgress
 from pocketmq.common.clock import ManualClock
@@ -26,6 +28,7 @@ from pocketmq.common.logs import CapturedLog
 from pocketmq.common.sealed_json import seal, unseal
 from pocketmq.namesrv.epoch_store import EpochFile, EpochStore, EpochsUnreadable
 from pocketmq.namesrv.epochs import EpochRecord
+from pocketmq.remoting.protocol.pull import SetMessageRequestMode
 from pocketmq.store.checkpoint import Positions, StorePaths
 from pocketmq.store.commitlog.log_reader import DamagedRange
 from pocketmq.store.consumequeue.deleted_topics import DeletedTopics
@@ -129,6 +132,14 @@ KINDS: dict[str, tuple[Callable[[], Any], Callable[[Any, int], object]]] = {
     "transactions": (TransactionProgress, put_transactions),
     "tokens": (lambda: FencingTokens(lambda: 0), put_tokens),
     "commits at a slave": (LocalCommits, put_commits),
+    "request modes": (
+        lambda: RequestModes(100),
+        lambda table, number: table.put(SetMessageRequestMode(f"T{number}", "g", "POP", number)),
+    ),
+    "ordered batches": (
+        lambda: OrderedBatches(100),
+        lambda table, number: table.begin("T", "g", number, [number, number + 2], 1_700_000_000_000, 1000, "a"),
+    ),
     "address of the master": (MasterAddress, lambda table, number: table.learn(f"h:{number}", f"b:{number}")),
 }
 

@@ -22,6 +22,7 @@ from bench.calls.control import Counted
 from bench.calls.counter import Counts
 from bench.calls.figures import Calls, Figures, Measured, per_message
 from bench.calls.rocketmq_client import FORMS, RocketmqConnection
+from bench.calls.users import SENDER, SETTINGS, make_sender
 from pocketmq.cli.own_broker import OwnBroker
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.loop import new_event_loop
@@ -67,9 +68,11 @@ class CountedBroker(OwnBroker):
 class CountedClient:
     """A process of ``bench.calls.client``."""
 
-    def __init__(self, directory: Path, name: str, namesrv: str, handled: Path) -> None:
+    def __init__(self, directory: Path, name: str, namesrv: str, handled: Path, *, users: bool) -> None:
         self.control = Counted(directory, name)
         command = [sys.executable, "-m", "bench.calls.client", self.control.address, namesrv, str(handled)]
+        if users:
+            command.append("users")
         self._process = subprocess.Popen(command)
         self.control.accept()
 
@@ -92,12 +95,21 @@ class Counting:
 
     ``scale``: a factor of the number of messages of every case. ``pause_s``: before each message of one in flight.
     Without a pause a thread finds some messages before it has come to rest, and statistics fold several: fewer calls,
-    but how many depends on the machine. ``telemetry``: whether the broker counts times of stages.
+    but how many depends on the machine. ``users``: the clients' user needs a policy for each message. ``telemetry``:
+    whether the broker counts times of stages.
     """
 
-    def __init__(self, *settings: str, scale: float = 1.0, pause_s: float = PAUSE_S, telemetry: bool = True) -> None:
+    def __init__(
+        self,
+        *settings: str,
+        scale: float = 1.0,
+        pause_s: float = PAUSE_S,
+        users: bool = False,
+        telemetry: bool = True,
+    ) -> None:
         self.scale = scale
         self.pause_s = pause_s
+        self.credentials = SENDER if users else None
         self._telemetry = telemetry
         self._settings = [word for setting in settings for word in ("--set", setting)]
         self._stack = ExitStack()
@@ -108,8 +120,16 @@ class Counting:
             self.directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pocketmq-calls-")))
             self._handled = self.directory / "handled"
             os.mkfifo(self._handled)
+            if self.credentials is not None:
+                file = self.directory / "users.toml"
+                file.touch(mode=0o600)
+                file.write_text(SETTINGS)
+                self._settings += ["--config", str(file)]
             broker = CountedBroker(self.directory, *self._settings, telemetry=self._telemetry)
             self.broker = stack.enter_context(broker)
+            if self.credentials is not None:
+                with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                    runner.run(make_sender(self.broker.namesrv))
             self._stack = stack.pop_all()
         return self
 
@@ -119,7 +139,9 @@ class Counting:
     def client(self, name: str) -> CountedClient:
         """Return the client process of this name, started if needed."""
         if name not in self._clients:
-            made = CountedClient(self.directory, name, self.broker.namesrv, self._handled)
+            made = CountedClient(
+                self.directory, name, self.broker.namesrv, self._handled, users=self.credentials is not None
+            )
             self._stack.callback(made.close)
             self._clients[name] = made
         return self._clients[name]
@@ -128,7 +150,7 @@ class Counting:
         """Return how many requests the broker's send thread has served so far."""
 
         async def ask() -> str:
-            async with Admin(self.broker.namesrv) as admin:
+            async with Admin(self.broker.namesrv, credentials=self.credentials) as admin:
                 return (await admin.broker_runtime(self.broker.address))[TELEMETRY_KEY]
 
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -213,7 +235,7 @@ def _rocketmq(form: str) -> Callable[[Counting, str], Measured]:
         sender = counting.client(CLIENT)
         sender.do("open", topic, 1, QUEUES)
         sender.do("close")
-        connection = RocketmqConnection(counting.broker.address, FORMS[form])
+        connection = RocketmqConnection(counting.broker.address, FORMS[form], counting.credentials)
         try:
             return counting.count(case, lambda some: connection.send(topic, BODY, some, counting.pause_s), 150)
         finally:

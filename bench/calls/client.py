@@ -1,7 +1,7 @@
 """A counted client process: producers and consumers of the SDK on uvloop, as a program has them.
 
-Run by ``bench.calls.cases``: ``python -m bench.calls.client SOCKET NAMESRV HANDLED``; ``HANDLED`` is a named pipe on
-which the handler of one client process reports to the sends of another.
+Run by ``bench.calls.cases``: ``python -m bench.calls.client SOCKET NAMESRV HANDLED [users]``; ``HANDLED`` is a
+named pipe on which the handler of one client process reports to the sends of another.
 """
 
 import asyncio
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from bench.calls.control import serve
 from bench.calls.counter import CallCounter
-from pocketmq.client import ClientInstance, Message, Producer, PushConsumer, ReceivedMessage
+from bench.calls.users import SENDER
+from pocketmq.client import ClientInstance, Credentials, Message, Producer, PushConsumer, ReceivedMessage
 from pocketmq.client.admin.admin import Admin
 from pocketmq.remoting.loop import new_event_loop
 
@@ -27,8 +28,9 @@ consumer's next pull waits there. Without it, the calls would depend on which of
 class Loads:
     """What the measuring process asks for."""
 
-    def __init__(self, namesrv: str, handled_path: str) -> None:
+    def __init__(self, namesrv: str, handled_path: str, credentials: Credentials | None) -> None:
         self._namesrv = namesrv
+        self._credentials = credentials
         self._topic = ""
         self._producers: list[Producer] = []
         self._consumer: PushConsumer | None = None
@@ -37,13 +39,16 @@ class Loads:
     async def open(self, topic: str, connections: int, queues: int = 4) -> None:
         """Create the topic and open a producer for each connection."""
         self._topic = topic
-        async with Admin(self._namesrv) as admin:
+        async with Admin(self._namesrv, credentials=self._credentials) as admin:
             await admin.create_topic(topic, queues=queues)
         for number in range(connections):
-            instance = ClientInstance(self._namesrv, instance_name=f"calls-{topic}-{number}")
+            instance = self._instance(f"calls-{topic}-{number}")
             producer = Producer("calls", instance=instance, send_msg_timeout_ms=TIMEOUT_MS)
             await producer.start()
             self._producers.append(producer)
+
+    def _instance(self, name: str) -> ClientInstance:
+        return ClientInstance(self._namesrv, instance_name=name, credentials=self._credentials)
 
     async def send(self, count: int, in_flight: int, pause_s: float) -> None:
         """Send ``count`` messages with ``in_flight`` on the way, spread over the connections; one in flight: with a
@@ -80,7 +85,7 @@ class Loads:
 
     async def subscribe(self, topic: str, queues: int) -> None:
         """Start a push consumer; return when it reads all queues of the topic."""
-        consumer = PushConsumer("calls-push", instance=ClientInstance(self._namesrv, instance_name="calls-push"))
+        consumer = PushConsumer("calls-push", instance=self._instance("calls-push"))
 
         @consumer.subscribe(topic)
         async def handle(message: ReceivedMessage) -> None:
@@ -107,10 +112,10 @@ class Loads:
             self._consumer = None
 
 
-async def run(counter: CallCounter, address: str, namesrv: str, handled_path: str) -> None:
+async def run(counter: CallCounter, address: str, namesrv: str, handled_path: str, *users: str) -> None:
     """Do what the other end of the socket asks for, until it closes."""
     loop = asyncio.get_running_loop()
-    loads = Loads(namesrv, handled_path)
+    loads = Loads(namesrv, handled_path, SENDER if users else None)
     ended = asyncio.Event()
 
     def do(name: str, *arguments: Any) -> Any:
@@ -125,7 +130,7 @@ def main() -> None:
     counter = CallCounter()
     counter.install()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(run(counter, *sys.argv[1:4]))
+        runner.run(run(counter, *sys.argv[1:]))
 
 
 if __name__ == "__main__":

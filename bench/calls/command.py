@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, each function included")
     closely = "one in flight without the pause of 2 ms before each message; the bounds are about those with the pause"
     made.add_argument("--back-to-back", action="store_true", help=closely)
+    made.add_argument("--users", action="store_true", help="the broker wants a user and a policy for each request")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the broker")
     made.add_argument("--no-telemetry", action="store_true", help="count no times of stages in the broker")
     made.add_argument("--scale", type=float, default=1.0, metavar="X", help="a factor of the number of messages")
@@ -86,8 +87,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     found: list[Measured] = []
     pause_s = 0.0 if options.back_to_back else PAUSE_S
-    telemetry = not options.no_telemetry
-    with Counting(*options.set, scale=options.scale, pause_s=pause_s, telemetry=telemetry) as counting:
+    users, telemetry = options.users, not options.no_telemetry
+    with Counting(*options.set, scale=options.scale, pause_s=pause_s, users=users, telemetry=telemetry) as counting:
         for name in options.cases or CASES:
             print(f"counting: {CASES[name][0]}", file=sys.stderr, flush=True)
             found.append(CASES[name][1](counting, name))

@@ -11,6 +11,8 @@ import time
 from typing import Final
 
 from pocketmq.remoting.codes import RequestCode
+from pocketmq.remoting.security.credentials import Credentials
+from pocketmq.remoting.security.signature import sign
 
 VERSION: Final = 479
 """What 5.3 announces (``MQVersion.V5_3_0``)."""
@@ -59,9 +61,11 @@ def _binary_header(opaque: int, fields: dict[str, str]) -> bytes:
     return struct.pack(">hBhiiii", code, JAVA, VERSION, opaque, 0, 0, len(pairs)) + pairs
 
 
-def send_frame(form: int, topic: str, number: int, body: bytes) -> bytes:
-    """Return the frame of one send; ``number`` makes opaque, queue and unique key."""
+def send_frame(form: int, topic: str, number: int, body: bytes, credentials: Credentials | None = None) -> bytes:
+    """Return the frame of one send, signed with ``credentials``; ``number`` makes opaque, queue and unique key."""
     fields = _fields(topic, number)
+    if credentials is not None:
+        fields |= sign(credentials, fields, body)
     header = _binary_header(number, fields) if form == FORM_BINARY else _json_header(number, fields)
     return struct.pack(">II", 4 + len(header) + len(body), form << 24 | len(header)) + header + body
 
@@ -77,12 +81,13 @@ def answer_code(frame: bytes) -> int:
 class RocketmqConnection:
     """One connection with one send in flight."""
 
-    def __init__(self, address: str, form: int) -> None:
+    def __init__(self, address: str, form: int, credentials: Credentials | None = None) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self._socket.makefile("rb")
         self._form = form
+        self._credentials = credentials
         self._number = 0
 
     def send(self, topic: str, body: bytes, count: int, pause_s: float) -> None:
@@ -90,7 +95,7 @@ class RocketmqConnection:
         for _ in range(count):
             self._number += 1
             time.sleep(pause_s)
-            self._socket.sendall(send_frame(self._form, topic, self._number, body))
+            self._socket.sendall(send_frame(self._form, topic, self._number, body, self._credentials))
             code = answer_code(self._file.read(int.from_bytes(self._file.read(4))))
             if code:
                 raise RuntimeError(f"a send was answered with code {code}")

@@ -22,6 +22,10 @@ CASES = {
     "masters": ("broker.masters", "cluster --masters 1, 2, 4, each process with the same share of a core (SHARE)"),
     "telemetry": ("broker.telemetry", "what counting times costs: two brokers, with and without"),
     "scrape": ("broker.scrape", "/metrics with 10,000 topics and groups, and what it does to the loop (TOPICS)"),
+    "dashboard": (
+        "broker.dashboard",
+        "what a dashboard with ten viewers costs a busy broker (TOPICS, CONSUMER_GROUPS, RATE, PAIRS)",
+    ),
     "delay": ("broker.delay", "sends beside a million delayed messages, accuracy, restart (PENDING)"),
     "transactions": ("broker.transactions", "transactions beside plain sends and beside open ones (TRANSACTIONS)"),
     "consume": ("client.consume", "push consumption: three kinds of handlers, 100 joining, a stop handing over"),
@@ -30,6 +34,7 @@ CASES = {
     "durable_retry": ("client.durable_retry", "the retry store's intake and the resends from it (COUNT)"),
     "spark": ("spark.read", "Spark reading through the broker and from the log, beside Parquet (ROWS, thousands)"),
     "spark_kafka": ("spark.kafka", "Spark's own Kafka source on the same rows, where Maven can fetch it (ROWS)"),
+    "spark_share": ("spark.share", "rows per CPU second beside ready batches, Kafka and Parquet, in turns (ROWS)"),
     "spark_sink": ("spark.sink", "Spark writing to a topic, as transactions and without, and its tasks alone (ROWS)"),
 }
 """Name → module below this package, and what it measures."""

@@ -2,9 +2,9 @@
 
 RocketMQ 5.3's consumers ask for their queues with ``setClientRebalance(false)`` (``QueryAssignmentProcessor``). Here
 the answer is what the members would compute: this broker has the members' heartbeats, and the name servers know the
-queues of all brokers. Every queue is to be pulled; POP is not served.
+queues of all brokers. A queue is to be pulled, or popped where an administrator has set that for the topic and group.
 
-Lives here: QUERY_ASSIGNMENT and SET_MESSAGE_REQUEST_MODE.
+Lives here: QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE and GET_ALL_MESSAGE_REQUEST_MODE.
 """
 
 import asyncio
@@ -15,14 +15,17 @@ from typing import Final, Protocol
 from pocketmq.broker.admin.consumer_relay import LaterHandler, respond
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.group.client_table import ClientTable
+from pocketmq.broker.group.request_modes import RequestModes
+from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer, encode_refusal, refusal_of
+from pocketmq.broker.topic.queue_checks import find_topic
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.allocation import allocate_averagely, allocate_by_circle
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import Cause, PocketMQError
 from pocketmq.common.runner import LoopMailbox
-from pocketmq.common.topics import Perm, check_group_name
+from pocketmq.common.topics import RETRY_PREFIX, Perm, check_group_name
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.protocol.body import MessageQueue, decode_body, encode_body
 from pocketmq.remoting.protocol.namesrv import TopicRouteData
@@ -60,15 +63,21 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {"AVG": allocate_averagely, "AVG_BY_
 
 
 class AssignmentRefused(PocketMQError):
-    """A question that names no group, topic or strategy of ours, or asks for POP."""
+    """A question that names no group, topic or strategy of ours."""
 
     default_cause = Cause.BAD_REQUEST
 
 
-class PopNotServed(AssignmentRefused):
-    """A group was to consume by POP."""
+class RetryTopicHasNoMode(AssignmentRefused):
+    """Retry topics are always pulled, or come with the pops of their topic."""
 
-    code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    code = ResponseCode.NO_PERMISSION
+
+
+class GroupUnknown(AssignmentRefused):
+    """The broker has no such group."""
+
+    code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 class TooManyQuestions(PocketMQError):
@@ -85,6 +94,9 @@ class Assignments:
 
     config: BrokerConfig
     topics: TopicTable
+    groups: SubscriptionGroups
+    modes: RequestModes
+    persist_modes: Callable[[], object]
     clients: ClientTable[Connection]
     refused: RefusedRequests
     mailbox: LoopMailbox
@@ -97,22 +109,28 @@ class Assignments:
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each code that is answered at once."""
-        return {RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode}
+        return {
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self._set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._all_modes,
+        }
 
     def later_handlers(self) -> Mapping[int, LaterHandler]:
         """Return the handler of each code that is answered later."""
         return {RequestCode.QUERY_ASSIGNMENT: self._query}
 
-    @staticmethod
-    def _set_mode(task: Task) -> Buffers:
+    def _set_mode(self, task: Task) -> Buffers:
         asked = decode_body(task.request.body, SetMessageRequestMode)
-        if asked.mode != "PULL":
-            raise PopNotServed(
-                "setMessageRequestMode refused",
-                why=f"mode {asked.mode[:40]!r}: this broker serves PULL alone",
-                hint="leave the group in mode PULL, which it always has here",
-            )
+        if asked.topic.startswith(RETRY_PREFIX):
+            raise RetryTopicHasNoMode("retry topic is not allowed to set mode")
+        find_topic(self.topics, asked.topic)
+        if self.groups.get(asked.consumer_group) is None:
+            raise GroupUnknown("subscription group does not exist")
+        self.modes.put(asked)
+        self.persist_modes()
         return encode_answer(task.request)
+
+    def _all_modes(self, task: Task) -> Buffers:
+        return encode_answer(task.request, body=encode_body(self.modes.body()))
 
     def _query(self, task: Task) -> None:
         asked = decode_body(task.request.body, QueryAssignmentRequest)
@@ -171,21 +189,50 @@ class Assignments:
     def _answer(self, task: Task, asked: QueryAssignmentRequest, queues: list[MessageQueue]) -> None:
         answer = QueryAssignmentAnswer()
         if queues:
-            shared = self._shared(asked, queues)
+            mode = self.modes.get(asked.topic, asked.consumer_group)
+            is_popped = mode is not None and mode.mode == "POP" and asked.message_model != "BROADCASTING"
+            shared = self._shared(asked, queues, mode if is_popped else None)
             if shared is not None:
-                answer.message_queue_assignments = [MessageQueueAssignment(queue) for queue in shared]
+                name = "POP" if is_popped else "PULL"
+                answer.message_queue_assignments = [MessageQueueAssignment(queue, name) for queue in shared]
         respond(task, encode_answer(task.request, body=encode_body(answer)))
 
-    def _shared(self, asked: QueryAssignmentRequest, queues: list[MessageQueue]) -> list[MessageQueue] | None:
+    def _shared(
+        self, asked: QueryAssignmentRequest, queues: list[MessageQueue], pops: SetMessageRequestMode | None
+    ) -> list[MessageQueue] | None:
         if asked.message_model == "BROADCASTING":
             return queues
         group = self.clients.consumer_group(asked.consumer_group)
         members = [] if group is None else sorted(set(group.client_ids()))
         if asked.client_id not in members:
             return None  # its heartbeat has not come yet: as RocketMQ, which knows no member then
-        return STRATEGIES[asked.strategy_name or "AVG"](asked.consumer_group, asked.client_id, queues, members)
+        strategy = STRATEGIES[asked.strategy_name or "AVG"]
+        if pops is None:
+            return strategy(asked.consumer_group, asked.client_id, queues, members)
+        return popped_queues(asked, queues, members, pops.pop_share_queue_num, strategy)
 
     def _refuse(self, task: Task, error: Exception) -> None:
         refusal = refusal_of(error)
         self.refused.note_request(task.request, task.connection.remote, refusal.code, refusal.cause, refusal.remark)
         respond(task, encode_refusal(task.request, refusal))
+
+
+def popped_queues(
+    asked: QueryAssignmentRequest, queues: list[MessageQueue], members: list[str], shares: int, strategy: Strategy
+) -> list[MessageQueue]:
+    """Return the queues that one member pops (RocketMQ QueryAssignmentProcessor.allocate4Pop).
+
+    Each pops all queues (-1 of each broker), or its own and those of the next ``shares`` members; with more members
+    than queues each has one.
+    """
+    if shares <= 0 or shares >= len(members) - 1:
+        names = sorted({queue.broker_name for queue in queues})
+        return [MessageQueue(asked.topic, name, -1) for name in names]
+    index = members.index(asked.client_id)
+    if len(members) > len(queues):
+        return [queues[index % len(queues)]]
+    found: dict[MessageQueue, None] = {}
+    for step in range(shares + 1):
+        member = members[(index + step) % len(members)]
+        found |= dict.fromkeys(strategy(asked.consumer_group, member, queues, members))
+    return list(found)

@@ -18,6 +18,7 @@ from pocketmq.broker.group.group_notifier import GroupNotifier
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Task, encode_answer
+from pocketmq.broker.stats.sent_topics import sent_topics
 from pocketmq.broker.topic.queue_checks import find_queue, find_topic
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
@@ -199,6 +200,7 @@ class GroupAdmin:
                     language_name(client.language),
                     client.version,
                     now_ms - (now_ns - client.last_update_ns) // 1_000_000,
+                    sent_topics(client.connection),
                 )
                 for client in clients
             ]

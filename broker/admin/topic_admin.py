@@ -18,6 +18,7 @@ from pocketmq.broker.request.default_processor import Handler
 from pocketmq.broker.request.request_task import Buffers, Refusal, Task, encode_answer, encode_refusal
 from pocketmq.broker.send.send_checks import ANY_QUEUE, SendChecks
 from pocketmq.broker.stats.stats_items import StatsItems
+from pocketmq.broker.topic.message_types import changes_of, check_changes
 from pocketmq.broker.topic.queue_checks import find_queue, find_topic
 from pocketmq.broker.topic.topic_table import PERM_MAX, TopicTable
 from pocketmq.common.events import EventLog
@@ -62,7 +63,8 @@ class TopicAdmin:
 
     def _put(self, task: Task) -> Buffers:
         header: Any = task.request.header
-        self.topics.put(self._checked(header.topic, header), task.request.session)
+        config, changes = self._checked(header.topic, header), changes_of(header.attributes)
+        self.topics.put(config, task.request.session, changes)
         self.persist_topics()
         self.log.info("topic_changed", topic=header.topic, remote=task.connection.remote)
         return encode_answer(task.request)
@@ -88,12 +90,12 @@ class TopicAdmin:
     def _put_list(self, task: Task) -> Buffers:
         """Create or change several topics (5.3); except for the limits of the table, all are checked before any
         changes."""
-        configs: list[TopicConfig] = []
+        configs: list[tuple[TopicConfig, dict[str, str | None]]] = []
         for topic in decode_body(task.request.body, CreateTopicListBody).topic_config_list:
             check_topic_name(topic.topic_name)
-            configs.append(self._checked(topic.topic_name, topic))
-        for config in configs:
-            self.topics.put(config, task.request.session)
+            configs.append((self._checked(topic.topic_name, topic), check_changes(topic.attributes or {})))
+        for config, changes in configs:
+            self.topics.put(config, task.request.session, changes)
         self.persist_topics()
         self.log.info("topics_changed", topics=len(configs), remote=task.connection.remote)
         return encode_answer(task.request)

@@ -17,6 +17,7 @@ from pocketmq.broker.admin.lock_admin import LockAdmin
 from pocketmq.broker.admin.queue_admin import QueueAdmin
 from pocketmq.broker.admin.settings_admin import SettingsAdmin
 from pocketmq.broker.admin.topic_admin import TopicAdmin
+from pocketmq.broker.assembly.build_pop import PopParts, build_pop
 from pocketmq.broker.assembly.build_send import reply_processor, send_planner
 from pocketmq.broker.assembly.build_staged import build_staged
 from pocketmq.broker.assembly.build_transactions import build_transactions
@@ -28,6 +29,7 @@ from pocketmq.broker.flow_control.fast_failure import FastFailure
 from pocketmq.broker.group.client_processor import ClientProcessor
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.group_notifier import GroupNotifier
+from pocketmq.broker.group.request_modes import RequestModes
 from pocketmq.broker.group.retry_topics import RetryTopics
 from pocketmq.broker.ha.ha_admin import HaAdmin
 from pocketmq.broker.ha.ha_node import HaNode
@@ -37,6 +39,7 @@ from pocketmq.broker.housekeeping import Housekeeping
 from pocketmq.broker.lock.fencing_tokens import FencingTokens
 from pocketmq.broker.lock.lock_manager import LockManager
 from pocketmq.broker.metrics.observation import Watched
+from pocketmq.broker.metrics.sources import Pops
 from pocketmq.broker.persisted_table import PersistedTable, Table
 from pocketmq.broker.pull.consumer_processor import ConsumerProcessor
 from pocketmq.broker.pull.filter_lane import FilterLane
@@ -77,6 +80,7 @@ class Running:
     clients: ClientTable[Connection]
     notifier: GroupNotifier
     pulls: PullService
+    pop: PopParts
     table: RequestTable
     housekeeping: Housekeeping
     fast_failure: FastFailure
@@ -90,6 +94,11 @@ class Running:
     assignments: Assignments
     budgets: Budgets
     services: list[BrokerService] = field(default_factory=list)
+
+    def recheck(self) -> None:
+        """Refuse held pulls and pops of those who may not have them any more. Loop thread."""
+        self.pulls.recheck()
+        self.pop.service.recheck()
 
 
 def build(
@@ -199,7 +208,11 @@ def build(
         environment.observation,
         clock,
     )
-    assignments = Assignments(config, topics, clients, environment.refused_requests, mailbox, clock)
+    modes = RequestModes(config.subscription_groups_max)
+    modes_file = file(modes, "messageRequestMode.json")
+    assignments = Assignments(
+        config, topics, groups, modes, modes_file.persist, clients, environment.refused_requests, mailbox, clock
+    )
     retries = RetryTopics(topics, groups, locks.holds_any)
     replies = reply_processor(environment, store, clients, transactions.table, retries, registered)
     planners = [
@@ -221,6 +234,19 @@ def build(
     )
     budgets = Budgets(clock)
     lane = FilterLane(mailbox, environment.refusals)
+    pop = build_pop(
+        environment,
+        loop,
+        store,
+        pull_checks,
+        recent,
+        budgets,
+        registered,
+        offsets_file,
+        file,
+        node.must_not_write,
+        leads=not replication.role.is_slave and node.fenced_by is None,
+    )
 
     def pull_processor(lane: FilterLane | None) -> PullProcessor:
         return PullProcessor(
@@ -263,6 +289,8 @@ def build(
         send=sends,
         pull=pull_processor(lane),
         filter=pull_processor(None),
+        pop=pop.processor,
+        ack=pop.acks,
         query=QueryProcessor(store),
         client=ClientProcessor(config, clients, groups, topics, notifier, registered.publish, clock, log),
         consumer=ConsumerProcessor(
@@ -333,10 +361,11 @@ def build(
     )
     pull_pair.here = quick.hold
     lane.use_executor(table.executor("PullFilterThread"))
-    store.on_shown.append(pulls.news)
-    store.serve_awaited(holds)
+    pop.service.use_executor(table.executor("PopMessageThread"))
+    store.on_shown.extend((pulls.news, pop.service.news))
+    store.serve_awaited(holds, pop.service.holds)
     if store.pool is not None:
-        pulls.on_held = store.show_soon
+        pulls.on_held = pop.service.on_held = store.show_soon
     fast_failure = FastFailure(
         table.executors(),
         table.executor("SendMessageThread"),
@@ -362,11 +391,12 @@ def build(
         replies=replies,
         delays=delays,
         transactions=transactions.sources(),
+        pops=Pops(pop.ledger, pop.service, pop.revival),
     )
     disk = environment.observation.watch(watched, mailbox)
     housekeeping = Housekeeping(
         config,
-        [topics_file, groups_file, offsets_file],
+        [topics_file, groups_file, offsets_file, modes_file],
         clients,
         notifier,
         disk,
@@ -386,6 +416,7 @@ def build(
         delays,
         transactions.service,
         staged.service,
+        *pop.services,
     ]
     return Running(
         environment,
@@ -393,6 +424,7 @@ def build(
         clients,
         notifier,
         pulls,
+        pop,
         table,
         housekeeping,
         fast_failure,

@@ -4,7 +4,6 @@ Lives here: ``SubscriptionGroups``, automatic creation, the JSON of ``subscripti
 """
 
 import threading
-from typing import Final
 
 import msgspec
 
@@ -14,21 +13,9 @@ from pocketmq.broker.topic.creators import CREATOR_ATTRIBUTE, claim, without_cre
 from pocketmq.broker.topic.topic_table import OnIllegal, TableFull
 from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
-from pocketmq.common.topics import GroupIllegal, check_group_name
+from pocketmq.common.topics import SYSTEM_GROUPS, GroupIllegal, check_group_name
 from pocketmq.remoting.protocol.body import LONG_MAX, LONG_MIN, DataVersion
 from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody, SubscriptionGroupWrapper
-
-_SYSTEM_GROUPS: Final = (
-    # (name, broadcast is explicitly allowed): RocketMQ SubscriptionGroupManager.init
-    ("TOOLS_CONSUMER", False),
-    ("FILTERSRV_CONSUMER", False),
-    ("SELF_TEST_C_GROUP", False),
-    ("CID_ONS-HTTP-PROXY", True),
-    ("CID_ONSAPI_PULL", True),
-    ("CID_ONSAPI_PERMISSION", True),
-    ("CID_ONSAPI_OWNER", True),
-    ("CID_RMQ_SYS_TRANS", True),
-)
 
 
 class _GroupsFile(msgspec.Struct, rename="camel"):
@@ -62,7 +49,7 @@ class SubscriptionGroups:
 
     def add_system_groups(self) -> None:
         """Add RocketMQ's own groups."""
-        for name, broadcast in _SYSTEM_GROUPS:
+        for name, broadcast in SYSTEM_GROUPS.items():
             if name not in self._groups:
                 self._groups[name] = SubscriptionGroupConfigBody(group_name=name, consume_broadcast_enable=broadcast)
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from pocketmq.broker.group.client_table import ClientInfo, ClientTable
+from pocketmq.broker.stats.sent_topics import sent_topics
 from pocketmq.common.clock import Clock
 from pocketmq.remoting.codes import LanguageCode, version_name
 from pocketmq.remoting.frame import MSGPACK
@@ -60,6 +61,8 @@ class ConnectionRow(msgspec.Struct, frozen=True):
     is_slow: bool
     sends: list[str]
     """Producer groups."""
+    sends_to: list[str]
+    """Topics, from samples."""
     reads: list[Reads]
 
 
@@ -133,6 +136,7 @@ class Connz:
             unwritten_bytes=connection.unwritten_bytes,
             is_slow=connection.over_high_water,
             sends=sorted(producers)[:GROUPS_MAX],
+            sends_to=sent_topics(connection),
             reads=[self._reads(group) for group in sorted(consumers)[:GROUPS_MAX]],
         )
 

@@ -30,7 +30,7 @@ SHARE: Final = 50
 """A round of n ms is followed by a pause of at least 50 n: at most 2 % of one core."""
 KINDS_MAX: Final = 256
 """Kinds of clients (language, version) that are counted apart; a client may announce any version."""
-MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull"}
+MODES: Final = {"CONSUME_PASSIVELY": "push", "CONSUME_ACTIVELY": "pull", "CONSUME_POP": "pop"}
 """A heartbeat's consume type → ``consume_mode`` (RocketMQ ConsumeType.getTypeCN is another name for it)."""
 _LANGUAGES: Final = frozenset(int(language) for language in LanguageCode)
 Lines = Mapping[str, int]
@@ -52,6 +52,7 @@ class Figures:
         *,
         series_max: int,
         is_served: bool,
+        popped: Callable[[str, str, int], tuple[int, int] | None] = lambda group, topic, queue_id: None,
     ) -> None:
         """``series_max``: topics, and groups in topics, with series of their own; ``is_served`` False: it has no thread
         and computes nothing."""
@@ -63,7 +64,9 @@ class Figures:
         self._clock = clock
         self._is_served = is_served
         self.topics = TopicFigures(store, topics, self.node, series_max)
-        self.groups = GroupFigures(store, topics, offsets, clients, counters, self.node, series_max, clock.now_ms)
+        self.groups = GroupFigures(
+            store, topics, offsets, clients, counters, self.node, series_max, clock.now_ms, popped
+        )
         names = ("topic", "consumer_group", "is_system")
         other = label_text({**self.node, **dict.fromkeys(names, OTHER)})
         self._got: LabelTexts[str] = LabelTexts(series_max, self._got_text, other)

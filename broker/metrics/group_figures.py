@@ -67,8 +67,10 @@ class GroupFigures:
         node: Mapping[str, str],
         count_max: int,
         now_ms: Callable[[], int],
+        popped: Callable[[str, str, int], tuple[int, int] | None] = lambda group, topic, queue_id: None,
     ) -> None:
-        """``node``: the labels that all series have; ``count_max``: groups in topics with series of their own."""
+        """``node``: the labels that all series have; ``count_max``: groups in topics with series of their own;
+        ``popped`` returns (next offset, messages in flight) of a queue that a group pops."""
         self._store = store
         self._topics = topics
         self._offsets = offsets
@@ -76,6 +78,7 @@ class GroupFigures:
         self._counters = counters
         self._node = node
         self._now_ms = now_ms
+        self._popped = popped
         other = dict.fromkeys(("topic", "consumer_group", "is_system", "is_retry"), OTHER)
         self._texts: LabelTexts[Pair] = LabelTexts(count_max, self._text, label_text({**node, **other}))
         self._lags: dict[Pair, Lag] = {}
@@ -125,9 +128,12 @@ class GroupFigures:
             begin = max(low, committed.get(queue_id, 0))  # what retention has removed is nobody's lag
             if begin >= end:
                 continue
-            pulled = min(end, max(begin, pulled_of.get((topic, group, queue_id), 0)))
-            behind += end - begin
-            under_way += pulled - begin
+            popped = self._popped(group, topic, queue_id)
+            reached = pulled_of.get((topic, group, queue_id), 0) if popped is None else popped[0]
+            pulled = min(end, max(begin, reached))
+            out = pulled - begin if popped is None else min(popped[1], pulled - begin)
+            behind += end - pulled + out  # of popped messages, those between them that are acknowledged are not
+            under_way += out
             ready += end - pulled
             oldest_behind = _older(oldest_behind, self._time(lag, 2 * queue_id, topic, begin))
             if pulled < end:

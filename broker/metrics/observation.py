@@ -25,8 +25,8 @@ from pocketmq.broker.metrics.figures import Figures
 from pocketmq.broker.metrics.health import Health, HealthReport, Probe
 from pocketmq.broker.metrics.interval_log import IntervalLog
 from pocketmq.broker.metrics.metrics import exposition, texts_of_figures
-from pocketmq.broker.metrics.slow_requests import SlowRequests
-from pocketmq.broker.metrics.sources import Process, Sources, Transactions
+from pocketmq.broker.metrics.slow_requests import SlowRequests, topic_of
+from pocketmq.broker.metrics.sources import Pops, Process, Sources, Transactions
 from pocketmq.broker.metrics.telemetry import Telemetry
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
 from pocketmq.broker.metrics.watermarks import Watermarks
@@ -39,7 +39,9 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
-from pocketmq.broker.stats.stage_times import SEND_PAIR, StageTimes
+from pocketmq.broker.stats.rpc_times import RpcTimes
+from pocketmq.broker.stats.sent_topics import SendSamples
+from pocketmq.broker.stats.stage_times import SEND_PAIR, RequestTiming, StageTimes
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import Clock
@@ -87,6 +89,7 @@ class Watched:
     replies: ReplyProcessor
     delays: DelayService | None
     transactions: Transactions | None
+    pops: Pops
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +122,8 @@ class Observation:
     """Refusals by limits, by limit."""
     stage_times: StageTimes | None = field(init=False)
     put_times: PutStatistics = field(init=False, default_factory=PutStatistics)
+    rpc_times: RpcTimes = field(init=False, default_factory=RpcTimes)
+    _samples: SendSamples = field(init=False, default_factory=partial(SendSamples, topic_of))
     slow: SlowRequests = field(init=False)
     health: Health = field(init=False)
     sources: Sources | None = field(init=False, default=None)
@@ -187,7 +192,12 @@ class Observation:
         """Return the port of answers to the loop, which counts its times."""
         if self.stage_times is None:
             return AnswerPort(mailbox)
-        return AnswerPort(mailbox, clock=self.clock, write_times=self.stage_times.write, finished=self.slow.finished)
+        return AnswerPort(mailbox, clock=self.clock, write_times=self.stage_times.write, finished=self._finished)
+
+    def _finished(self, timing: RequestTiming, write_ns: int, now_ns: int) -> None:
+        self.rpc_times.finished(timing, now_ns)
+        self._samples.finished(timing, now_ns)
+        self.slow.finished(timing, write_ns, now_ns)
 
     def send_times(self, store: MessageStore) -> SendTimes | None:
         """Return the counters of the send processor."""
@@ -201,6 +211,7 @@ class Observation:
             store.config.flush_disk_type == "SYNC_FLUSH",
             self.clock,
             self.logger("lock"),
+            rpc_times=self.rpc_times,
             replicates=store.config.broker_role == "SYNC_MASTER",
         )
 
@@ -221,6 +232,7 @@ class Observation:
             self.clock,
             series_max=self.metrics_config.series_max,
             is_served=self._http is not None,
+            popped=watched.pops.ledger.progress,
         )
         self.sources = Sources(
             store=store,
@@ -233,6 +245,7 @@ class Observation:
             security=self.security,
             quota_refusals=self.quota_refusals,
             stage_times=self.stage_times,
+            rpc_times=self.rpc_times,
             put_times=self.put_times,
             flush_times=self._flush_times or FlushTimes(store),
             slow=self.slow,
@@ -254,6 +267,7 @@ class Observation:
             replies=watched.replies,
             delays=watched.delays,
             transactions=watched.transactions,
+            pops=watched.pops,
         )
         watermarks = Watermarks(executors, self.clock.monotonic_ns(), self.logger("watermark"))
         intervals = IntervalLog(self.config.broker_name, self.sources, self.clock, self.logger("broker"))

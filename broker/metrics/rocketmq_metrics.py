@@ -8,6 +8,7 @@ Lives here: the groups of ``ROCKETMQS``.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, Final, TypeVar
 
 from pocketmq.broker.delay.delay_service import DelayService
@@ -25,14 +26,17 @@ from pocketmq.broker.metrics.registry import (
     Unit,
     only,
 )
-from pocketmq.broker.metrics.sources import Reading, Sources, Transactions
+from pocketmq.broker.metrics.sources import Pops, Reading, Sources, Transactions
+from pocketmq.broker.stats.rpc_times import BOUNDS_MS, OTHER
 from pocketmq.broker.transaction.transaction_table import Outcome
+from pocketmq.remoting.codes import RequestCode
 
 NODE: Final = ("cluster", "node_type", "node_id")
 DISK: Final = (*NODE, "storage_type", "storage_medium")
 PROCESSORS: Final = {
     "SendMessageThread": "send",
     "PullMessageThread": "pull",
+    "AckMessageThread": "ack",
     "QueryMessageThread": "query_message",
     "HeartbeatThread": "heartbeat",
     "ClientManageThread": "client_manager",
@@ -81,6 +85,13 @@ def _used_bytes(sources: Sources) -> int:
 
 def _ended(transactions: Transactions, *outcomes: Outcome) -> int:
     return sum(transactions.service.writer.totals[outcome] for outcome in outcomes)
+
+
+def _rpcs(sources: Sources) -> Iterator[tuple[tuple[str, ...], Distribution]]:
+    for code, counts, sum_ns in sources.rpc_times.rows():
+        name = "other" if code == OTHER else RequestCode(code).name.lower()
+        bounds = (*(f"{float(bound)}" for bound in BOUNDS_MS), "+Inf")
+        yield ("remoting", name, "false"), (list(zip(bounds, accumulate(counts), strict=True)), sum_ns / 1e6)
 
 
 IN_LABELS: Final = ("topic", "message_type", "is_system")
@@ -164,7 +175,8 @@ LAGS: Final[Group[Figures]] = Group(
             "Messages that a group got and has not committed.",
             lambda figures: ((text, lag.under_way) for text, lag in figures.groups.lines()),
             labels=LAG_LABELS,
-            note="those of them before the end of the group's last pull: handed out",
+            note="those of them before the end of the group's last pull: handed out. Where the group pops: those that "
+            "it has popped and not acknowledged",
         ),
         GaugeLines(
             "consumer_ready_messages",
@@ -200,7 +212,7 @@ CONNECTIONS: Final[Group[Figures]] = Group(
             "Connections of consumers.",
             lambda figures: figures.consumers.items(),
             labels=("consumer_group", "consume_mode", "is_system", *CLIENT_LABELS),
-            note="connections of the group's members; `consume_mode` is `push` or `pull`",
+            note="connections of the group's members; `consume_mode` is `push`, `pull` or `pop`",
         ),
     ),
     labels=NODE,
@@ -223,6 +235,21 @@ BROKER: Final[Group[Sources]] = Group(
             _watermarks,
             labels=("processor",),
             note="requests that wait, as `pocketmq_queue_size`, for the processors that RocketMQ has too",
+        ),
+    ),
+    labels=NODE,
+)
+RPCS: Final[Group[Sources]] = Group(
+    _at_node(lambda look: look.sources if look.sources.stage_times is not None else None),
+    _rocketmqs(
+        Histogram(
+            "rpc_latency_milliseconds",
+            "Time of requests, from their queue until their answers are written.",
+            _rpcs,
+            labels=("protocol_type", "request_code", "is_long_polling"),
+            note="requests by their code, from the queue until their answers are written, the waits for flush and "
+            "slaves included. Pulls that wait for messages and oneway requests are not here. RocketMQ also has "
+            "`response_code` and `result`; refusals by code are in `pocketmq_requests_refused_total`",
         ),
     ),
     labels=NODE,
@@ -290,6 +317,33 @@ HALVES: Final[Group[Transactions]] = Group(
     ),
     labels=NODE,
 )
+POP: Final[Group[Pops]] = Group(
+    _at_node(lambda look: look.sources.pops),
+    _rocketmqs(
+        Gauge(
+            "pop_checkpoint_buffer_size",
+            "Messages that were popped and are not acknowledged.",
+            lambda pops: pops.ledger.count,
+            note="messages in flight, as `pocketmq_pop_unacked`; RocketMQ counts check points, each of which is a pop",
+        ),
+        Counter(
+            "pop_revive_retry_messages",
+            "Messages that were copied to a retry topic.",
+            lambda pops: 0 if pops.revival is None else pops.revival.revived,
+            note="messages that were copied to their retry topic because their time was over. RocketMQ has one for "
+            "each topic and group",
+        ),
+        Gauge(
+            "pop_revive_latency_milliseconds",
+            "Time since the next message was due for its copy.",
+            lambda pops: 0 if pops.revival is None else pops.revival.lag_ms(),
+            Unit.COUNT,
+            note="since when the next message is due for its copy; above a few hundred for long: the store refuses "
+            "copies",
+        ),
+    ),
+    labels=NODE,
+)
 FIGURES: Final[Group[tuple[Figures, int]]] = Group(
     only(lambda look: None if look.sources.figures is None else (look.sources.figures, look.now_ns)),
     (
@@ -303,5 +357,5 @@ FIGURES: Final[Group[tuple[Figures, int]]] = Group(
         ),
     ),
 )
-ROCKETMQS: Final = (TRAFFIC, LAGS, CONNECTIONS, BROKER, STORAGE, TIMERS, HALVES, FIGURES)
+ROCKETMQS: Final = (TRAFFIC, LAGS, CONNECTIONS, BROKER, RPCS, STORAGE, TIMERS, HALVES, POP, FIGURES)
 """In the order of the documentation."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from pocketmq.broker.delay.delay_service import DelayService
 from pocketmq.broker.metrics.registry import Counter, Gauge, Group, only
-from pocketmq.broker.metrics.sources import Transactions
+from pocketmq.broker.metrics.sources import Pops, Transactions
 from pocketmq.broker.send.reply_processor import ReplyProcessor
 from pocketmq.broker.transaction.transaction_table import Outcome
 
@@ -181,5 +181,37 @@ REPLIES: Final[Group[ReplyProcessor]] = Group(
         ),
     ),
 )
-SERVICES: Final = (DELAYS, TRANSACTIONS, REPLIES)
+POPS: Final[Group[Pops]] = Group(
+    only(lambda look: look.sources.pops),
+    (
+        Gauge(
+            "pop_unacked",
+            "Messages that were popped and are not acknowledged.",
+            lambda pops: pops.ledger.count,
+            note="messages in flight of all groups, at most `pop_unacked_max`; see [pop.md](pop.md)",
+        ),
+        Gauge("pop_held", "Pops that wait for messages.", lambda pops: pops.service.count),
+        Counter(
+            "pop_refused_full",
+            "Reads of a queue that pops did not make, because too many messages are in flight.",
+            lambda pops: pops.ledger.refused_full,
+            note="reads that pops did not make, because the queue or the broker has as many messages in flight as it "
+            "may",
+        ),
+        Counter(
+            "pop_dead",
+            "Popped messages that went to a dead-letter topic.",
+            lambda pops: 0 if pops.revival is None else pops.revival.dead,
+            note="messages that went to a dead-letter topic after the group's attempts",
+        ),
+        Counter(
+            "pop_lost",
+            "Popped messages that the log no longer has.",
+            lambda pops: 0 if pops.revival is None else pops.revival.lost,
+            note="messages whose time was over and that the log no longer had: each has its event "
+            "`popped_message_lost`",
+        ),
+    ),
+)
+SERVICES: Final = (DELAYS, TRANSACTIONS, REPLIES, POPS)
 """In the order of the documentation."""

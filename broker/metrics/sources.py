@@ -15,6 +15,9 @@ from pocketmq.broker.ha.ha_node import HaNode
 from pocketmq.broker.metrics.figures import Figures
 from pocketmq.broker.metrics.slow_requests import SlowRequests
 from pocketmq.broker.metrics.thread_dump import ThreadDumper
+from pocketmq.broker.pop.pop_ledger import PopLedger
+from pocketmq.broker.pop.pop_service import PopService
+from pocketmq.broker.pop.revival import Revival
 from pocketmq.broker.pull.pull_service import PullService
 from pocketmq.broker.request.executor import DrainExecutor
 from pocketmq.broker.send.reply_processor import ReplyProcessor
@@ -22,6 +25,7 @@ from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.stats.disk_space import DiskSpace
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
+from pocketmq.broker.stats.rpc_times import RpcTimes
 from pocketmq.broker.stats.stage_times import StageTimes
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.broker.transaction.end_transaction_processor import EndTransactionProcessor
@@ -67,6 +71,15 @@ class Transactions:
     end: EndTransactionProcessor
 
 
+@dataclass(frozen=True, slots=True)
+class Pops:
+    """The parts that count pops; a slave has no revival."""
+
+    ledger: PopLedger
+    service: PopService
+    revival: Revival | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Sources:
     """The objects that metrics read: attributes only, from any thread, without blocking on a disk."""
@@ -79,6 +92,7 @@ class Sources:
     refusals: Callable[[], list[RefusalCount]]
     refused_requests: RefusedRequests
     stage_times: StageTimes | None
+    rpc_times: RpcTimes = field(default_factory=RpcTimes)
     put_times: PutStatistics
     flush_times: FlushTimes
     slow: SlowRequests
@@ -99,6 +113,7 @@ class Sources:
     delays: DelayService | None = None
     """None on a slave, as are transactions."""
     transactions: Transactions | None = None
+    pops: Pops | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,8 @@ class DrainExecutor:
             stages_ns = drain.stages_ns
             stages_ns[_PROCESS] = took_ns - stages_ns[_LOCK_WAIT] - stages_ns[_APPEND]
             if drain.answers:
-                self.answers.post(drain.answers, (self.name, tasks, tasks[0].created_ns, stages_ns, started_ns))
+                own = drain.answered()
+                self.answers.post(drain.answers, (self.name, own, own[0].created_ns, stages_ns, started_ns))
             stages.drained(tasks, started_ns, stages_ns, took_ns)
         if self.follow_up is not None:
             if not self._follow_up_since_ns:

@@ -35,6 +35,8 @@ class Processors:
     send: Processor
     pull: Processor
     filter: Processor
+    pop: Processor
+    ack: Processor
     query: Processor
     client: Processor
     consumer: Processor
@@ -60,8 +62,9 @@ def build_request_table(
     """Return the table with all pairs; their threads start with their first task.
 
     Capacities and maximum waits are those of RocketMQ's BrokerController. Pairs are registered in the order in which
-    fast failure expires their requests: send, pull, filtered pull, heartbeat, end-transaction, and last the default
-    one, for administrators. ``on_refused`` is called with each request that one of the processors refuses.
+    fast failure expires their requests: send, pull, filtered pull, pop, acknowledgement, heartbeat, end-transaction,
+    and last the default one, for administrators. ``on_refused`` is called with each request that one of the processors
+    refuses.
     """
     pairs: dict[Pool, DrainExecutor] = {}
 
@@ -127,6 +130,19 @@ def build_request_table(
         queue_type=FairQueue,
     )
     add(
+        Pool.POP,
+        processors.pop,
+        config.pull_thread_pool_queue_capacity,
+        max_wait_ms=config.wait_time_mills_in_pull_queue,
+        drain=AdaptiveDrain(PULL_DRAIN, config.queue_size_bytes_max),
+    )
+    add(
+        Pool.ACK,
+        processors.ack,
+        config.ack_thread_pool_queue_capacity,
+        max_wait_ms=config.wait_time_mills_in_ack_queue,
+    )
+    add(
         Pool.HEARTBEAT,
         processors.client,
         config.heartbeat_thread_pool_queue_capacity,
@@ -170,6 +186,8 @@ def limits_changed(table: RequestTable, config: BrokerConfig) -> None:
         Pool.SEND: config.wait_time_mills_in_send_queue,
         Pool.PULL: config.wait_time_mills_in_pull_queue,
         Pool.FILTER: config.wait_time_mills_in_pull_queue,
+        Pool.POP: config.wait_time_mills_in_pull_queue,
+        Pool.ACK: config.wait_time_mills_in_ack_queue,
         Pool.HEARTBEAT: config.wait_time_mills_in_heartbeat_queue,
         Pool.END_TRANSACTION: config.wait_time_mills_in_transaction_queue,
         **dict.fromkeys((Pool.ADMIN, Pool.LOCK, Pool.STATUS), config.wait_time_mills_in_admin_broker_queue),

@@ -140,13 +140,15 @@ class Drain:
     ``Stage``; a processor adds the stages that it measures.
     """
 
-    __slots__ = ("_on_refused", "answers", "stages_ns", "tasks")
+    __slots__ = ("_on_refused", "answers", "released", "stages_ns", "tasks")
 
     def __init__(self, tasks: list[Task], on_refused: "Callable[[Task, Refusal], None] | None" = None) -> None:
         """``on_refused`` is called with each refusal, even of a oneway request; it must return at once."""
         self._on_refused = on_refused
         self.tasks = tasks
         self.answers: list[Answer] = []
+        self.released: list[Task] = []
+        """Tasks that another owner answers."""
         self.stages_ns = [0] * STAGE_COUNT
 
     def answer(self, task: Task, buffers: Buffers) -> None:
@@ -174,6 +176,14 @@ class Drain:
         """Hand ``task`` to another owner, which answers it."""
         assert not task.settled
         task.settled = True
+        self.released.append(task)
+
+    def answered(self) -> list[Task]:
+        """Return the tasks that this drain has settled itself, oldest first."""
+        if not self.released:
+            return self.tasks
+        others = set(map(id, self.released))
+        return [task for task in self.tasks if id(task) not in others]
 
 
 def write_answers(answers: Sequence[Answer]) -> None:

@@ -18,6 +18,7 @@ from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.send.send_times import SendTimes, stages_of
 from pocketmq.broker.send.short_answer import answer_of
 from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.stats.sent_topics import note_topic
 from pocketmq.common.clock import Clock
 from pocketmq.remoting.connection import Connection
 from pocketmq.store.message_store import MessageStore
@@ -51,7 +52,7 @@ class RunToCompletion:
         self._generation = -1
         self._possible = False
         self._timer: asyncio.TimerHandle | None = None
-        self._messages = self._bytes = self._requests = self._took_ns = 0
+        self._messages = self._bytes = self._requests = self._took_ns = self._code = 0
         self.served = 0
         """Requests served here since the start."""
 
@@ -75,7 +76,10 @@ class RunToCompletion:
         self._requests += 1
         self.served += 1
         self._took_ns = done_ns - begin_ns
+        self._code = task.request.code
         if self._timer is None:
+            for section, _ in frame.parts:
+                note_topic(connection, section.topic)
             self._timer = self._loop.call_later(SETTLE_AFTER_MS / 1000, self._settle)
         return True
 
@@ -87,6 +91,7 @@ class RunToCompletion:
         if self._times is not None:
             self._times.stages.add_quick(requests, 0, stages_of((0, 0, self._took_ns), 0))
             self._times.put_times.record(self._took_ns, requests)
+            self._times.rpc_times.add(self._code, self._took_ns, requests)  # of all: the latest one's
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)
         self._ask_to_index()

@@ -4,13 +4,14 @@ Lives here: ``PutTiming`` (when an append was requested and ended), ``SendTimes`
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.send.send_batch import PlannedSend
 from pocketmq.broker.stats.flush_times import FlushTimes
 from pocketmq.broker.stats.put_statistics import PutStatistics
+from pocketmq.broker.stats.rpc_times import RpcTimes
 from pocketmq.broker.stats.stage_times import SEND_PAIR, STAGE_COUNT, PairStages, RequestTiming, Stage
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
@@ -51,6 +52,8 @@ class SendTimes:
     lock_log: EventLog
     """Gets the appends that held the lock for long."""
     _: KW_ONLY
+    rpc_times: RpcTimes = field(default_factory=RpcTimes)
+    """Counts the short sends, which have no timing of their own; all others are counted with their answers."""
     replicates: bool = False
     """Whether they are answered after slaves have confirmed as well (SYNC_MASTER); they wait for disk and slaves at the
     same time, and the whole wait counts as the slaves'."""

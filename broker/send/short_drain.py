@@ -21,6 +21,7 @@ from pocketmq.broker.send.short_answer import answer_of
 from pocketmq.broker.send.short_rocketmq_answers import RocketMQAnswers
 from pocketmq.broker.send.short_routes import ShortRoutes
 from pocketmq.broker.stats.counters import BrokerCounters
+from pocketmq.broker.stats.sent_topics import REQUESTS_MAX, note_topic
 from pocketmq.broker.stats.stage_times import SEND_PAIR, RequestTiming
 from pocketmq.common.clock import Clock
 from pocketmq.common.errors import PocketMQError, Stored
@@ -70,9 +71,13 @@ class ShortDrain:
         self._answer_ns = 0
         self._quick = 0
         self._quick_wait_ns = 0
+        self._quick_codes: dict[int, int] = {}
+        self._code = -1
+        self._quick_of_code = 0
         self._quick_times: _Times = (0, 0, 0)
         self._synced = 0
         self._synced_times = (0, 0)  # of the latest: since the append was asked for, and the sync alone
+        self._synced_code = -1
         self._settled_ns = 0
         self.unsettled = False
         """Whether ``settle`` has something to do."""
@@ -113,9 +118,14 @@ class ShortDrain:
             self._count(tasks, (started_ns, entered_ns, appended_ns))
         else:
             self._quick += taken
+            code = tasks[0].request.code  # of a mixed drain the first one's: each code is first in its share of them
+            if code != self._code:
+                self._code_changes(code)
+            self._quick_of_code += taken
             self._quick_wait_ns = started_ns - oldest_ns
             self._quick_times = (started_ns, entered_ns, appended_ns)
         if appended_ns - self._settled_ns > _SETTLE_NS:
+            self._sample(tasks, frames)
             self._answer_ns = self._monotonic_ns() - appended_ns
             self.settle()
         return rest
@@ -189,6 +199,7 @@ class ShortDrain:
         self._answer(tasks)
         self._synced += len(tasks)
         self._synced_times = (now_ns - started_ns, now_ns - appended_ns)
+        self._synced_code = tasks[0].request.code
 
     def _sends_of(self, tasks: list[Task], result: AppendResult) -> list[PlannedSend]:
         """Return stored sends as the wide way has them, which words every answer but the usual one; fill in
@@ -239,6 +250,20 @@ class ShortDrain:
             timing: RequestTiming = (SEND_PAIR, tasks, tasks[0].created_ns, stages_ns, started_ns)
             self._answers.post([], timing)
 
+    def _code_changes(self, code: int) -> None:
+        """Note how many requests had the code so far."""
+        if self._quick_of_code:
+            self._quick_codes[self._code] = self._quick_codes.get(self._code, 0) + self._quick_of_code
+            self._quick_of_code = 0
+        self._code = code
+
+    @staticmethod
+    def _sample(tasks: list[Task], frames: list[ShortFrame]) -> None:
+        """Remember who sends to what."""
+        for task, frame in zip(tasks[:REQUESTS_MAX], frames, strict=False):
+            for section, _ in frame.parts:
+                note_topic(task.connection, section.topic)
+
     def settle(self) -> None:
         """Fold the sums into the broker's statistics, and give the collected rows to the key index. Blocks as an append
         does."""
@@ -247,6 +272,8 @@ class ShortDrain:
         messages, self._messages = self._messages, 0
         size_bytes, self._bytes = self._bytes, 0
         quick, self._quick = self._quick, 0
+        self._code_changes(self._code)
+        codes, self._quick_codes = self._quick_codes, {}
         times = self._times
         if quick and times is not None:  # all as the last one: each of their stages took less than a millisecond
             started_ns, _, appended_ns = self._quick_times
@@ -254,9 +281,13 @@ class ShortDrain:
             times.stages.add_quick(quick, self._quick_wait_ns, stages_ns)
             if not self._routes.acknowledges_later:
                 times.put_times.record(appended_ns - started_ns, quick)
+                took_ns = appended_ns - started_ns + self._quick_wait_ns + self._answer_ns
+                for code, count in codes.items():
+                    times.rpc_times.add(code, took_ns, count)
         synced, self._synced = self._synced, 0
         if synced and times is not None:
             times.synced(synced, *self._synced_times)
+            times.rpc_times.add(self._synced_code, self._synced_times[0], synced)  # of all: the latest one's
         requests, self._requests = self._requests, 0
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)  # last: a reader that sees the messages sees their times

@@ -20,6 +20,7 @@ Only plainly good frames pass. Whatever is not, at any step, is left in the buff
 which alone decides and words refusals; the request of a task is complete, so it can go either way.
 
 Where users are known, a route also remembers who may take it; the guard judges everybody else's frames on the wide way.
+That is a connection that has proved its user, or sends of RocketMQ's clients each of which its user has signed.
 A connection with a quota pays for each frame here, in one call.
 
 Where flush or slaves are waited for, the append is the short one and the acknowledgement the usual one.
@@ -45,7 +46,7 @@ from pocketmq.broker.send.send_times import SendTimes
 from pocketmq.broker.send.short_drain import ShortDrain
 from pocketmq.broker.send.short_rocketmq import ShortRocketMQ
 from pocketmq.broker.send.short_rocketmq_answers import RocketMQAnswers
-from pocketmq.broker.send.short_routes import CODE, FIELD_TO_KEY, ShortRoutes
+from pocketmq.broker.send.short_routes import CODE, FIELD_TO_KEY, ShortRoutes, permits
 from pocketmq.broker.stats.counters import BrokerCounters
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.clock import Clock
@@ -138,9 +139,13 @@ class ShortPath:
         bytes they have."""
         view, routes, ends = self._view, self.routes.known, self._ends
         session: Session | None = None
+        signer: Session | None = None
         if self._auth is not None:
             session = connection.session
-            if session is None or session.generation != self._auth.generation:
+            if session is None:
+                signer = connection.speaker  # of the last signature that the guard has let in here
+            known = session or signer
+            if known is None or known.generation != self._auth.generation:
                 return 0  # the guard knows who this is, or refuses it
         begin_ns = self._monotonic_ns()
         quota = connection.quota
@@ -163,7 +168,7 @@ class ShortPath:
             if word >> 24 != MSGPACK:
                 if session is not None:
                     break  # it may have a signature of its own
-                task = self._rocketmq.task(connection, word >> 24, at, body_at, end, begin_ns)
+                task = self._rocketmq.task(connection, word >> 24, at, body_at, end, begin_ns, signer)
                 if task is None or (quota is not None and quota.take(1, end - at, begin_ns) is not None):
                     break
                 if not offer(task):
@@ -174,8 +179,8 @@ class ShortPath:
                 at = end
                 frames += 1
                 continue
-            if lead != REQUEST_LEAD or opaque > OPAQUE_MAX:
-                break
+            if lead != REQUEST_LEAD or opaque > OPAQUE_MAX or signer is not None:
+                break  # a native send needs a proof
             rest = bytes(view[at + REQUEST_HEAD.size : body_at])
             route = routes.get(rest)
             if (
@@ -190,7 +195,7 @@ class ShortPath:
                 session is not None
                 and session.checks
                 and session not in route.permitted
-                and not self.routes.permits(route, session)
+                and not permits(route.permitted, [check[0].topic for check in route.checks], session)
             ):
                 break
             count = route.count

@@ -12,7 +12,9 @@ Lives here: ``ShortRocketMQ``, which turns such a frame into a task for the send
                               adds
     short_rocketmq_answers    answers are templates as well, written by the send thread
 
-Nothing is refused here: a frame that is not plainly good is left to ``RocketMQSends``, byte for byte.
+Nothing is refused here: a frame that is not plainly good is left to ``RocketMQSends``, byte for byte. Where users are
+known, this path takes frames in the V2 form with a JSON header whose signature is that of the user who signed the last
+request, and whose user may send to the topic; the guard judges all others, and the first of each user, on the wide way.
 """
 
 from collections.abc import Callable
@@ -21,18 +23,22 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.auth.session import Session
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.send.short_rocketmq_answers import RocketMQFrame, RocketMQRoute
 from pocketmq.broker.send.short_rocketmq_header import (
     BORN_CHARS,
     CODES,
+    SIGNED_NAMES,
     cut_binary,
     decode_long,
     decode_short,
+    decode_signed,
     is_cut_at_fields,
 )
 from pocketmq.broker.send.short_rocketmq_templates import KEY_END, KEY_ENDS, LONG_KEY_MORE, NAME_BYTES, Templates
+from pocketmq.broker.send.short_routes import permits
 from pocketmq.broker.topic.topic_table import TopicTable
 from pocketmq.common.errors import DECODE_ERRORS
 from pocketmq.common.hashes import crc32
@@ -45,6 +51,7 @@ from pocketmq.remoting.codec import Request, decode_request
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.errors import HeaderIllegal, WrongDirection
 from pocketmq.remoting.frame import BINARY, JSON, PREFIX_BYTES, Frame
+from pocketmq.remoting.security.signature import is_signature
 from pocketmq.store.gate import SendGate
 from pocketmq.store.short_append import PATCHED_AT, ShortFrame, ShortSection
 
@@ -55,6 +62,7 @@ ROUTE_BYTES_MAX: Final = 4096
 TASK_BYTES: Final = 1024
 """As ``admission`` counts a queued request."""
 _EXTRA: Final[dict[str, str]] = {}
+UNSIGNED: Final[frozenset[str]] = frozenset()
 _join = bytearray().join
 # total size, magic, CRC, queue, flag, two offsets, sysFlag, born time, born host, store time, store host, reconsume
 # times, prepared offset, body length; the append fills in offsets, hosts and the store time
@@ -89,18 +97,30 @@ class ShortRocketMQ:
         self._routes: dict[tuple[Any, ...], RocketMQRoute] = {}
         self._templates = Templates(config)
 
-    def task(self, connection: Connection, kind: int, at: int, body_at: int, end: int, begin_ns: int) -> Task | None:
+    def task(
+        self,
+        connection: Connection,
+        kind: int,
+        at: int,
+        body_at: int,
+        end: int,
+        begin_ns: int,
+        signer: Session | None = None,
+    ) -> Task | None:
         """Return the send at ``at`` of the read buffer as a task with its checked record; None: it is not for this
-        path. ``kind``: its serialize type; the buffer holds it up to ``end``."""
+        path. ``kind``: its serialize type; the buffer holds it up to ``end``. ``signer``: the user who must have signed
+        it, whose signatures the guard has let in on this connection; None: nobody has to."""
         data = bytes(self._view[at + PREFIX_BYTES : body_at])
+        if signer is not None and (kind != JSON or end - body_at > self._body_max):
+            return None
         key: tuple[Any, ...]
         text: str | None
         born: str | bytes | None
         if kind == JSON:
             # Names that the header must hold, before any decoding: other requests pass here as well.
             if b'"i"' in data:
-                decode = decode_short
-            elif b'"properties"' in data:
+                decode = decode_short if signer is None else decode_signed
+            elif b'"properties"' in data and signer is None:
                 decode = decode_long
             else:
                 return None
@@ -112,6 +132,8 @@ class ShortRocketMQ:
                     return None
                 properties = text.encode()
             except DECODE_ERRORS:
+                return None
+            if signer is not None and not self._is_signed(fields, signer, body_at, end):
                 return None
             opaque = command.opaque
             key = (
@@ -166,9 +188,16 @@ class ShortRocketMQ:
             or route.generation != self._gate.generation
             or route.topics_generation != self._topics.generation
         ):
-            route = None if template is None else self._learn(key, kind, data)
+            route = None if template is None else self._learn(key, kind, data, signed=signer is not None)
             if template is None or route is None:
                 return None
+        if (
+            signer is not None
+            and signer.checks
+            and signer not in route.permitted
+            and not permits(route.permitted, (route.section.topic,), signer)
+        ):
+            return None
         body = bytes(self._view[body_at:end])
         body_bytes = end - body_at
         if body_bytes > self._body_max:
@@ -205,6 +234,7 @@ class ShortRocketMQ:
             body_at - at - PREFIX_BYTES,
             begin_ns,
         )
+        request.session = signer
         frame = ShortFrame(
             ((section, [(PATCHED_AT, size, sys_flag, born_ms, template.tags_code, uniq_key)]),),
             memoryview(record),
@@ -217,8 +247,16 @@ class ShortRocketMQ:
         context = (frame, connection.direct_turn(), RocketMQFrame(route, answers, uniq_key, template.wait))
         return Task(connection, request, begin_ns, end - body_at + TASK_BYTES, context)
 
-    def _learn(self, key: tuple[Any, ...], kind: int, data: bytes) -> RocketMQRoute | None:
-        """Decode a header in the usual way and check everything that the gate stands for; None: not for this path."""
+    def _is_signed(self, fields: Any, signer: Session, body_at: int, end: int) -> bool:
+        """Return whether ``signer`` has signed this frame; the guard refuses and counts those who have not."""
+        user = signer.user
+        return fields.AccessKey == user.username and is_signature(
+            fields.Signature, user.password, fields.signed(bytes(self._view[body_at:end]))
+        )
+
+    def _learn(self, key: tuple[Any, ...], kind: int, data: bytes, *, signed: bool) -> RocketMQRoute | None:
+        """Decode a header in the usual way and check everything that the gate stands for; None: not for this
+        path."""
         if len(data) > ROUTE_BYTES_MAX:
             return None
         generation, topics_generation = self._gate.generation, self._topics.generation  # before what they stand for
@@ -226,7 +264,11 @@ class ShortRocketMQ:
             request = decode_request(Frame(kind, data, b""))
         except (HeaderIllegal, WrongDirection):
             return None
-        if request.code not in CODES or request.oneway or request.extra:
+        if (
+            request.code not in CODES
+            or request.oneway
+            or request.extra.keys() != (SIGNED_NAMES if signed else UNSIGNED)
+        ):
             return None
         header: Any = request.header
         topic: str = header.topic

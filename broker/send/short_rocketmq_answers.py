@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pocketmq.auth.session import Session
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.send.rocketmq_send import RocketMQSend
@@ -55,6 +56,8 @@ class RocketMQRoute:
     """Digits of the queue offset → the format of an answer."""
     long_answers: dict[int, bytes] = field(default_factory=dict)
     """The same for unique keys of ``LONG_KEY_BYTES``."""
+    permitted: set[Session] = field(default_factory=set)
+    """The users, with their addresses, that may send to its topic, of those that were asked about."""
 
 
 class RocketMQFrame(msgspec.Struct, eq=False):

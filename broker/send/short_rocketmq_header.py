@@ -1,7 +1,8 @@
 """The headers of RocketMQ's sends, cut into what differs from send to send and the constant rest.
 
-Lives here: the typed decoding of SEND_MESSAGE and its V2 form in JSON (``decode_short``, ``decode_long``), and
-``cut_binary``, which finds the two fields that differ in RocketMQ's binary header without decoding the others.
+Lives here: the typed decoding of SEND_MESSAGE and its V2 form in JSON (``decode_short``, ``decode_long``, and
+``decode_signed`` for the V2 form of clients that sign), and ``cut_binary``, which finds the two fields that differ in
+RocketMQ's binary header without decoding the others.
 """
 
 from collections.abc import Callable
@@ -66,11 +67,51 @@ class _Command(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     version: Int = 0
 
 
+class SignedFields(_Fields, gc=False, forbid_unknown_fields=True):
+    """Those of a client that signs, as RocketMQ's do with ``AclClientRPCHook``."""
+
+    AccessKey: str = ""
+    Signature: str = ""
+
+    def signed(self, body: bytes) -> bytes:
+        """Return what the signature signs (``remoting.security.signature``): the values in the order of the names,
+        then the body."""
+        text = "".join(
+            [
+                value
+                for value in (
+                    self.AccessKey,
+                    self.a,
+                    self.b,
+                    self.c,
+                    self.d,
+                    self.e,
+                    self.f,
+                    self.g,
+                    self.h,
+                    self.i,
+                    self.j,
+                    self.k,
+                    self.l,
+                    self.m,
+                    self.n,
+                )
+                if value
+            ]
+        )
+        return text.encode(errors="replace") + body
+
+
+SIGNED_NAMES: Final = frozenset(("AccessKey", "Signature"))
+_SIGNED_COMMAND: Final[Any] = msgspec.defstruct(
+    "_SignedCommand", [("extFields", SignedFields)], bases=(_Command,), gc=False, forbid_unknown_fields=True
+)
 _LONG_COMMAND: Final[Any] = msgspec.defstruct(
     "_LongCommand", [("extFields", _LONG_FIELDS)], bases=(_Command,), gc=False, forbid_unknown_fields=True
 )
 decode_short: Final[Callable[[bytes], _Command]] = msgspec.json.Decoder(_Command).decode
 decode_long: Final[Callable[[bytes], _Command]] = msgspec.json.Decoder(_LONG_COMMAND).decode
+decode_signed: Final[Callable[[bytes], _Command]] = msgspec.json.Decoder(_SIGNED_COMMAND).decode
 
 
 _NAMES: Final = (

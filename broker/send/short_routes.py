@@ -1,14 +1,14 @@
 """What the constant part of a small send's header says, learned once and good while nothing changes.
 
 Lives here: ``Route`` (a header's constant part, decoded and checked), ``ShortRoutes`` (all that are known, and the
-queues behind them).
+queues behind them), ``permits`` (whether a user may take one).
 
 Frames with the same group, wait, timeout, topics, queues and counts are equal behind the opaque: those bytes are the
 key. A route is good while the gate's and the topics' generation equal its own: one number in place of the questions for
 role, hold, fence, disk, permission. Both tables are bounded, in count and in bytes, for peers choose what they learn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -129,17 +129,6 @@ class ShortRoutes:
         self.known[rest] = route
         return route
 
-    @staticmethod
-    def permits(route: Route, session: Session) -> bool:
-        """Return whether a user may send to all topics of a route, and remember it if so."""
-        for section, *_ in route.checks:
-            if not session.may(*resource_of(Resource.TOPIC, section.topic, PUB)):
-                return False
-        if len(route.permitted) >= PERMITTED_MAX:
-            route.permitted.clear()
-        route.permitted.add(session)
-        return True
-
     def _learn_queue(self, topic: str, queue_id: int) -> tuple[ShortSection, bytes, int] | None:
         """Return a queue open to sends, its topic's field and the place of the unique key; None for any other."""
         section = self.section_of(topic, queue_id)
@@ -171,3 +160,14 @@ class ShortRoutes:
             if opened is not None and opened[0] is config:
                 return opened[1]
         return 0
+
+
+def permits(permitted: set[Session], topics: Iterable[str], session: Session) -> bool:
+    """Return whether a user may send to all topics of a route, and if so remember it in ``permitted``."""
+    for topic in topics:
+        if not session.may(*resource_of(Resource.TOPIC, topic, PUB)):
+            return False
+    if len(permitted) >= PERMITTED_MAX:
+        permitted.clear()
+    permitted.add(session)
+    return True

@@ -3,12 +3,12 @@
     times = StageTimes();  executor.stages = times.pair(executor.name);  times.rows()
 
 Lives here: ``Stage`` (the names), ``PairStages`` (histograms of one pair), ``StageTimes`` (all pairs),
-``RequestTiming`` (the stage times of requests that are answered together).
+``RequestTiming`` (the stage times of requests that are answered together), ``strides``.
 """
 
 import enum
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 from pocketmq.common.histogram import (
@@ -84,6 +84,13 @@ oldest was queued; their time in each ``Stage``; when their drain began, which e
 for each drain: a tuple, because an object would cost ten times as much."""
 
 
+def strides(count: int) -> Iterator[tuple[int, int]]:
+    """Yield (position, requests that it stands for) of those of a drain of ``count`` requests that are looked at."""
+    stride = 1 if count <= SAMPLE_STRIDE else max(SAMPLE_STRIDE, -(-count // SAMPLES_MAX))
+    for at in range(0, count, stride):
+        yield at, min(stride, count - at)
+
+
 class PairStages:
     """Histograms of one pair. Thread-safe: its lock is held for a few list additions only.
 
@@ -148,13 +155,8 @@ class PairStages:
 
     def _count_waits(self, tasks: Sequence[Waiting], count: int, now_ns: int) -> None:
         record_ns = self._histograms[_QUEUE_WAIT].record_ns
-        if count <= SAMPLE_STRIDE:
-            for task in tasks:
-                record_ns(now_ns - task.created_ns)
-            return
-        stride = max(SAMPLE_STRIDE, -(-count // SAMPLES_MAX))
-        for at in range(0, count, stride):
-            record_ns(now_ns - tasks[at].created_ns, min(stride, count - at))
+        for at, alike in strides(count):
+            record_ns(now_ns - tasks[at].created_ns, alike)
 
     def record_ns(self, stage: int, took_ns: int, count: int) -> None:
         """Count ``count`` requests that each spent ``took_ns`` in ``stage``."""

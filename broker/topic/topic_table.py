@@ -7,7 +7,7 @@ Lives here: ``TopicTable``: which topics exist, their automatic creation as in R
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from itertools import takewhile
 from typing import Final
@@ -187,9 +187,14 @@ class TopicTable:
     def _claim(self, session: Session | None, topic: str) -> dict[str, str]:
         return claim(session, "topic", topic, (known.attributes for known in self._topics.values()))
 
-    def put(self, config: TopicConfig, session: Session | None = None) -> None:
+    def put(
+        self,
+        config: TopicConfig,
+        session: Session | None = None,
+        changes: Mapping[str, str | None] | None = None,
+    ) -> None:
         """Create or change a topic as an administrator asks; raises ``TopicIllegal``, ``TableFull``, ``QuotaExceeded``
-        or ``PocketMQError``."""
+        or ``PocketMQError``. ``changes``: new values of attributes, None removes one; the others stay."""
         check_topic_name(config.topic_name)
         limit = self._config.topic_queue_nums_max
         for nums in (config.read_queue_nums, config.write_queue_nums):
@@ -204,7 +209,7 @@ class TopicTable:
             config.attributes = without_creator(config.attributes)
             if self.get(config.topic_name) is None:
                 config.attributes |= self._claim(session, config.topic_name)
-            self._store(config)
+            self._store(config, changes or {})
         self._changed()
 
     def delete(self, topic: str) -> bool:
@@ -273,10 +278,15 @@ class TopicTable:
             return f"topicSysFlag {config.topic_sys_flag} is unknown"
         return None
 
-    def _store(self, config: TopicConfig) -> None:
+    def _store(self, config: TopicConfig, changes: Mapping[str, str | None] = {}) -> None:
         known = self.get(config.topic_name)
         before = {} if known is None else known.attributes or {}
         config.attributes = {TOPIC_ID_ATTRIBUTE: uuid.uuid4().hex[:16], **(config.attributes or {}), **before}
+        for name, value in changes.items():
+            if value is None:
+                config.attributes.pop(name, None)
+            else:
+                config.attributes[name] = value
         queues = self._queues + _queue_nums(config) - (0 if known is None else _queue_nums(known))
         if known is None and len(self._topics) >= self._config.topics_max:
             raise TableFull(

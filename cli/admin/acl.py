@@ -127,25 +127,39 @@ def list_acls(
 
 def try_out(
     user: User,
-    resource: ResourceText,
-    action: Annotated[str, typer.Argument(metavar="ACTION", help="Pub, Sub, Create, Update, Delete, Get or List.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="ACTION|CODE",
+            help="Pub, Sub, Create, Update, Delete, Get, List; or a request code, like SEND_MESSAGE_V2 or 310.",
+        ),
+    ],
+    resource: Annotated[
+        str, typer.Argument(metavar="RESOURCE", help="Topic:orders, Group:billing, Cluster:c; Topic:* for all topics.")
+    ],
     source: Annotated[str, typer.Option("--source", metavar="ADDRESS", help="Address from which the user asks.")] = "",
     as_json: options.Json = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
-    """Say what would happen if a user did something, and which entry decides. Exit code 1: it would be refused."""
+    """Say what would happen if a user did something, and which entry decides: pocketmq acl test app PULL_MESSAGE
+    Topic:orders. Exit code 1: it would be refused. The resource may come first, as in pocketmq acl create."""
+    if ":" in what:
+        what, resource = resource, what
 
     async def body(access: "AccessAdmin") -> None:
-        verdicts = await access.test(user, resource, action, source=source)
+        verdicts = await access.test(user, resource, what, source=source)
         if as_json:
             print_json({"servers": verdicts})
         for address, verdict in verdicts.items():
             if not as_json:
                 by = f" ({verdict.policy_type} {verdict.entry.resource})" if verdict.entry is not None else ""
                 print(f"{address}: {'allowed' if verdict.allowed else 'refused'}: {verdict.why}{by}")
+        needs = next((verdict.needs for verdict in verdicts.values() if verdict.needs), "")
+        if needs and not as_json:
+            print(f"{what} needs each of: {needs}")
         refusing = [address for address, verdict in verdicts.items() if not verdict.allowed]
         if refusing:
-            raise CommandFailed(f"{user} may not {action} {resource}", why=f"refused by {', '.join(refusing)}")
+            raise CommandFailed(f"{user} may not {what} {resource}", why=f"refused by {', '.join(refusing)}")
 
     run_access(namesrv, body)
 

@@ -10,6 +10,8 @@ from pocketmq.cli import options
 from pocketmq.cli.output import print_rows
 from pocketmq.cli.run import run_admin
 from pocketmq.common.errors import PocketMQError
+from pocketmq.remoting.codes import software
+from pocketmq.remoting.telemetry import TELEMETRY_KEY
 
 if TYPE_CHECKING:
     from pocketmq.client.admin.admin import Admin
@@ -53,7 +55,8 @@ def broker_row(name: str, broker_id: int, address: str, answer: dict[str, str] |
     role = "slave" if broker_id else "master"
     if isinstance(answer, str):
         return name, broker_id, role, address, UNKNOWN, UNKNOWN, UNKNOWN, answer
-    version = answer.get("brokerVersionDesc", UNKNOWN)
+    version = answer.get("brokerVersionDesc", "")
+    version = software(version, is_pocketmq=TELEMETRY_KEY in answer) if version else UNKNOWN
     put, got = answer.get("msgPutTotalTodayNow", UNKNOWN), answer.get("msgGetTotalTodayNow", UNKNOWN)
     return name, broker_id, role, address, version, count(put), count(got), "answers"
 

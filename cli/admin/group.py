@@ -12,6 +12,7 @@ from pocketmq.cli.admin.group_running import ask_members, print_running, running
 from pocketmq.cli.admin.group_seek import seek
 from pocketmq.cli.admin.lock_columns import LOCK, lock_columns
 from pocketmq.cli.output import print_done, print_json, print_note, print_rows, print_table, time_text
+from pocketmq.cli.own_groups import is_own_group
 from pocketmq.cli.run import build_group, confirm, run_admin
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def list_groups(
 
         rows = []
         for group in await admin.groups():
-            if not everything and _is_system_group(group):
+            if not everything and is_own_group(group):
                 continue
             try:
                 found = await admin.describe_group(group)
@@ -137,14 +138,3 @@ def delete(
 
 def _without_none(row: tuple[object, ...]) -> tuple[object, ...]:
     return tuple("-" if cell is None else cell for cell in row)
-
-
-def _is_system_group(group: str) -> bool:
-    """Return whether RocketMQ or this command line made the group for itself."""
-    return group.startswith("CID_") or group in (
-        "pocketmq-cli",
-        "pocketmq-reply",
-        "TOOLS_CONSUMER",
-        "FILTERSRV_CONSUMER",
-        "SELF_TEST_C_GROUP",
-    )

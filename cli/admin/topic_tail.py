@@ -13,11 +13,16 @@ import typer
 
 from pocketmq.cli import options
 from pocketmq.cli.connection import given
+from pocketmq.cli.exit_codes import CommandFailed
 from pocketmq.cli.output import printable, quiet_broken_pipe, time_text
+from pocketmq.cli.queue_choice import wait_for_topic
 from pocketmq.cli.run import run_async
+from pocketmq.cli.start_position import parse_duration
+from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pocketmq.client import PullConsumer
     from pocketmq.common.message import ReceivedMessage
 
 READER: Final = "pocketmq-cli"
@@ -32,37 +37,57 @@ _NO_CHARACTER: Final = "\N{REPLACEMENT CHARACTER}"
 
 def tail(
     topic: options.TopicArgument,
-    tags: Annotated[str, typer.Option("--tags", "--tag", help='Only messages with these tags: "A || B".')] = "*",
+    tags: Annotated[str, typer.Option("--tags", help='Only messages with these tags: "A || B".')] = "*",
     sql: Annotated[
         str, typer.Option("--sql", metavar="FILTER", help='Only messages with these properties: "price > 10".')
     ] = "",
     count: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Stop after this many messages.")] = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="Stop after 500ms, 30s or 15m; see above.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")] = False,
     namesrv: options.Namesrv = options.DEFAULT_NAMESRV,
 ) -> None:
     """Show messages as they are sent, from now on, until Ctrl-C.
 
-    It joins no group and commits nothing. Messages of several queues come in the order in which they were stored. A
-    line has the time, queue/offset, tags, keys and the first 200 characters of the body; control characters are
-    replaced. pocketmq consume --follow writes bodies unchanged.
+    It joins no group and commits nothing, and waits for a topic that does not exist yet. Messages of several queues
+    come in the order in which they were stored. A line has the time, queue/offset, tags, keys and the first 200
+    characters of the body; control characters are replaced. pocketmq consume --follow writes bodies unchanged.
+
+    With --timeout and --limit the exit code is 1 if fewer messages came.
     """
     if sql and tags != "*":
         raise ConfigError("options exclude each other", why="--sql and --tags", hint="SQL can compare TAGS, too")
+
+    timeout_s = parse_duration("--timeout", timeout) / 1000 if timeout else None
+    shown = 0
+
+    async def show(consumer: "PullConsumer") -> None:
+        nonlocal shown
+        from pocketmq.client.pull.offsets import CLOCKS_DIFFER_MS
+
+        began_ms = SystemClock().now_ms()
+        waited = await wait_for_topic(consumer, topic)
+        stream = consumer.stream(topic, start=began_ms - CLOCKS_DIFFER_MS if waited else "latest", tags=tags, sql=sql)
+        async with contextlib.aclosing(stream) as messages, contextlib.aclosing(in_order(messages)) as lists:
+            async for ready in lists:
+                wanted = ready if count is None else ready[: count - shown]
+                sys.stdout.write("".join(map(json_text if as_json else line_of, wanted)))
+                sys.stdout.flush()
+                shown += len(wanted)
+                if shown == count:
+                    return
 
     async def body() -> None:
         from pocketmq.client import PullConsumer
 
         async with PullConsumer(group=READER, namesrv=namesrv, **given()) as consumer:
-            stream = consumer.stream(topic, start="latest", tags=tags, sql=sql)
-            left = count
-            async with contextlib.aclosing(stream) as messages, contextlib.aclosing(in_order(messages)) as lists:
-                async for ready in lists:
-                    shown = ready if left is None else ready[:left]
-                    sys.stdout.write("".join(map(json_text if as_json else line_of, shown)))
-                    sys.stdout.flush()
-                    left = None if left is None else left - len(shown)
-                    if left == 0:
-                        return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await show(consumer)
+        if count is not None and shown < count:
+            what = f"{shown:,} of {count:,} messages came"
+            raise CommandFailed(what, why=f"waited {timeout}", hint="raise --timeout")
 
     with quiet_broken_pipe():
         run_async(body())

@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -22,7 +23,7 @@ from pocketmq.broker.config import BrokerConfig
 from pocketmq.cli.daemon.access import DEFAULT_ORIGIN, access_of, check_access, serves_http, warning_of_file
 from pocketmq.cli.daemon.dashboard_child import DashboardChild, DashboardConfig
 from pocketmq.cli.daemon.descriptors import room_for_files
-from pocketmq.cli.daemon.disk_room import kept_line, room_for_store, space_of, store_root
+from pocketmq.cli.daemon.disk_room import check_directory, kept_line, room_for_store, space_of, store_root
 from pocketmq.cli.daemon.profiles import profile_settings
 from pocketmq.cli.daemon.recovery_progress import RecoveryProgress
 from pocketmq.cli.daemon.service_manager import ServiceManager
@@ -34,6 +35,7 @@ from pocketmq.common.logs import LogConfig, Logs
 from pocketmq.common.settings import FILE_BYTES_MAX, NOT_SET, Settings, SettingsReader
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
+from pocketmq.remoting.errors import AddressInUse
 from pocketmq.remoting.http_server import DEFAULT_PORT, MetricsConfig
 from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.loop import new_event_loop
@@ -168,12 +170,17 @@ def look_at_disk(settings: Settings, files: FileSystem) -> Settings:
     ``CannotStart`` where a new store has no room.
     """
     chosen = settings.origin("store", "mapped_file_size_commit_log") != NOT_SET
+    root = store_root(settings.get(StoreConfig))
+    check_directory(root)
     config = room_for_store(settings.get(StoreConfig), files, size_is_chosen=chosen)
-    root = store_root(config)
     warning = DiskLimits(config).warning(root, space_of(root, files))
     if warning:  # not on standard output, whose first line is the ready line
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     return settings.with_section(config)
+
+
+class _StoppedEarly(Exception):
+    """A signal to stop came while the store was opened: the next start does it again."""
 
 
 async def _serve(shape: Shape, settings: Settings, logs: Logs, manager: ServiceManager) -> None:
@@ -194,15 +201,25 @@ async def _serve(shape: Shape, settings: Settings, logs: Logs, manager: ServiceM
         failed.append(error)
         stop.set()
 
+    serves = False
+
+    def still_wanted() -> None:
+        if stop.is_set() and not serves:
+            raise _StoppedEarly
+
     log, began_s = logs.logger("broker" if shape.broker else "namesrv"), loop.time()
-    async with _started(shape, settings, logs, on_failed, manager) as ready:
-        sys.stdout.write(ready)  # one write: print() makes two on unbuffered output
-        sys.stdout.flush()
-        manager.ready(ready.partition("\n")[0])
-        log.info("serving", took_ms=round((loop.time() - began_s) * 1000))
-        await stop.wait()
-        manager.stopping()
-        began_s = loop.time()
+    try:
+        async with _started(shape, settings, logs, on_failed, manager, still_wanted) as ready:
+            serves = True
+            sys.stdout.write(ready)  # one write: print() makes two on unbuffered output
+            sys.stdout.flush()
+            manager.ready(ready.partition("\n")[0])
+            log.info("serving", took_ms=round((loop.time() - began_s) * 1000))
+            await stop.wait()
+            manager.stopping()
+            began_s = loop.time()
+    except _StoppedEarly:
+        log.info("start_given_up", why="a signal came before it was ready")
     log.info("stopped", took_ms=round((loop.time() - began_s) * 1000))
     if failed:
         with _start_errors():
@@ -216,10 +233,11 @@ async def _started(
     logs: Logs,
     on_failed: Callable[[BaseException], None],
     manager: ServiceManager,
+    still_wanted: Callable[[], None],
 ) -> AsyncIterator[str]:
     """Start what the shape names, yield the ready line and what the store keeps, stop in reverse order.
 
-    ``on_failed``: see ``BrokerApp``. ``manager`` is told of a long recovery.
+    ``on_failed``, ``still_wanted``: see ``BrokerApp``. ``manager`` is told of a long recovery.
     """
     clock = SystemClock()
     server_config = room_for_files(
@@ -249,7 +267,7 @@ async def _started(
                 if not shape.broker and serves_http(settings, broker=False)
                 else None,
             )
-            with _start_errors():
+            with _start_errors({settings.get(NamesrvConfig).listen_port: "--namesrv-port"}):
                 await namesrv.start()
             stack.push_async_callback(namesrv.stop)
             ready += f" namesrv={namesrv.address}"
@@ -276,6 +294,7 @@ async def _started(
                 file_system=_fault_file_system(settings, logs),
                 metrics_config=settings.get(MetricsConfig),
                 recovery_progress=recovered,
+                still_wanted=still_wanted,
                 on_failed=on_failed,
                 auth_config=auth_config,
                 auth=namesrv.auth if shape.namesrv else None,
@@ -283,7 +302,7 @@ async def _started(
                 tls_config=tls_config,
                 limits_config=settings.get(LimitsConfig),
             )
-            with _start_errors():
+            with _start_errors({broker_config.listen_port: "--broker-port"}):
                 await broker.start()
             progress.close()
             stack.push_async_callback(broker.stop)
@@ -330,12 +349,19 @@ def _fault_file_system(settings: Settings, logs: Logs) -> FaultFileSystem | None
 
 
 @contextlib.contextmanager
-def _start_errors() -> Iterator[None]:
-    """Turn errors at the start into ``CannotStart``; errors in settings stay ``ConfigError``."""
+def _start_errors(options: Mapping[int, str] = MappingProxyType({})) -> Iterator[None]:
+    """Turn errors at the start into ``CannotStart``; errors in settings stay ``ConfigError``.
+
+    ``options``: port → the option that chooses another one.
+    """
     try:
         yield
     except (ConfigError, CannotStart):
         raise
+    except AddressInUse as error:
+        option = options.get(error.port) if error.port else None
+        hint = f"{error.hint}: {option}" if option else error.hint
+        raise CannotStart(error.what, why=error.why, hint=hint, cause=error.cause) from error
     except PocketMQError as error:
         raise CannotStart(error.what, why=error.why, hint=error.hint, cause=error.cause) from error
     except OSError as error:

@@ -19,6 +19,7 @@ def standalone(
     host: options.Host = None,
     advertise: options.Advertise = None,
     is_open: options.Open = False,
+    metrics_port: options.MetricsPort = None,
     dashboard_port: options.DashboardPort = None,
     profile: options.Profile = None,
     config: options.Config = None,
@@ -32,7 +33,7 @@ def standalone(
     """
     values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--broker-port": broker_port, "--host": host}
     values |= {"--advertise": advertise, "--open": is_open or None}
-    values["--dashboard-port"] = dashboard_port
+    values |= {"--metrics-port": metrics_port, "--dashboard-port": dashboard_port}
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("standalone", values, config, settings, profile)
 
@@ -50,6 +51,7 @@ def namesrv(
     ] = None,
     host: options.Host = None,
     is_open: options.Open = False,
+    metrics_port: options.NamesrvMetricsPort = None,
     config: options.Config = None,
     settings: options.Set = None,
     log_format: options.LogFormat = None,
@@ -57,7 +59,7 @@ def namesrv(
 ) -> None:
     """Run a name server. Prints "ready namesrv=HOST:PORT" when it serves."""
     values = {"--data-dir": data_dir, "--namesrv-port": namesrv_port, "--host": host}
-    values["--open"] = is_open or None
+    values |= {"--open": is_open or None, "--metrics-port": metrics_port}
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("namesrv", values, config, settings)
 
@@ -74,6 +76,7 @@ def broker(
     host: options.Host = None,
     advertise: options.Advertise = None,
     is_open: options.Open = False,
+    metrics_port: options.MetricsPort = None,
     accept_loss: Annotated[
         bool,
         typer.Option(
@@ -94,6 +97,7 @@ def broker(
         "--host": host,
         "--advertise": advertise,
         "--open": is_open or None,
+        "--metrics-port": metrics_port,
     }
     values |= {"--log-format": log_format, "--log-level": log_level}
     _run("broker", {**values, "--accept-loss": accept_loss or None}, config, settings, profile)

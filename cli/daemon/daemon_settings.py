@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _OPEN: Final = {"--open": ("auth.open",)}
+_METRICS: Final = {"--metrics-port": ("metrics.listen_port",)}
 _LOG: Final = {"--log-format": ("log.format",), "--log-level": ("log.level",)}
 _DATA_DIR: Final = {"--data-dir": ("store.store_path_root_dir",)}
 _STORE: Final = {**_DATA_DIR, "--broker-port": ("broker.listen_port",), "--advertise": ("broker.advertise",)}
@@ -18,16 +19,18 @@ SETTINGS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_STORE,
         **_NAMESRV,
         "--host": ("namesrv.bind_address", "broker.bind_address"),
+        **_METRICS,
         "--dashboard-port": ("dashboard.listen_port",),
         **_OPEN,
         **_LOG,
     },
-    "namesrv": {**_DATA_DIR, **_NAMESRV, "--host": ("namesrv.bind_address",), **_OPEN, **_LOG},
+    "namesrv": {**_DATA_DIR, **_NAMESRV, "--host": ("namesrv.bind_address",), **_OPEN, **_METRICS, **_LOG},
     "broker": {
         "--namesrv": ("broker.namesrv_addr",),
         **_STORE,
         "--host": ("broker.bind_address",),
         **_OPEN,
+        **_METRICS,
         "--accept-loss": ("store.accept_loss",),
         **_LOG,
     },

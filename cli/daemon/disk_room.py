@@ -28,6 +28,28 @@ def store_root(config: StoreConfig) -> str:
     return os.path.abspath(os.path.expanduser(config.store_path_root_dir))
 
 
+def check_directory(root: str) -> None:
+    """Raise ``CannotStart`` where the store's directory is, or would lie in, something else or a foreign directory.
+
+    What else may be wrong (a disk that is read-only, a path that cannot be made) the opening of the store says. Blocks.
+    """
+    present = root
+    while not os.path.lexists(present) and present != os.path.dirname(present):
+        present = os.path.dirname(present)
+    if not os.path.isdir(present):
+        why = "it is no directory"
+    elif present != root and not os.access(present, os.W_OK | os.X_OK) and not _is_read_only(present):
+        why = "this user may not write in it"
+    else:
+        return
+    at = present if present == root else f"{root} cannot be made in {present}"
+    raise CannotStart("no directory for the store", why=f"{at}: {why}", hint="name another one: --data-dir DIR")
+
+
+def _is_read_only(directory: str) -> bool:
+    return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+
+
 def space_of(path: str, files: FileSystem) -> Space:
     """Return the room on the file system of ``path`` (of its nearest parent that exists), if it answers. Blocks."""
     try:

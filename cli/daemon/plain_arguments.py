@@ -15,7 +15,7 @@ from typing import Final
 from pocketmq.cli.daemon.daemon_settings import SETTINGS_OF, given_settings
 from pocketmq.cli.exit_codes import ExitCode
 
-PORT_OPTIONS: Final = ("--namesrv-port", "--broker-port", "--dashboard-port")
+PORT_OPTIONS: Final = ("--namesrv-port", "--broker-port", "--metrics-port", "--dashboard-port")
 PORT_MAX: Final = 65_535
 FLAGS: Final = ("--accept-loss", "--open")
 CONFIG: Final = "--config"

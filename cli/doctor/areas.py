@@ -21,11 +21,10 @@ from pocketmq.cli.doctor.words import (
     count_text,
     ms_text,
     percent_text,
-    plural,
     rate_text,
     us_text,
 )
-from pocketmq.common.units import NO_DATA, bytes_text
+from pocketmq.common.units import NO_DATA, bytes_text, plural
 from pocketmq.remoting.telemetry import PairTelemetry
 
 KINDS_MAX: Final = 5

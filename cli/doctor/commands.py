@@ -102,7 +102,7 @@ def _given(brokers: Sequence[str]) -> "list[Target]":
 
 
 def _print(rounds: "Sequence[Round]", *, as_json: bool, again: bool) -> None:
-    from pocketmq.cli.doctor.report import plain_lines, render
+    from pocketmq.cli.doctor.report import plain_lines, render, worst_first
 
     if as_json:
         worst = [each.diagnosis.worst for each in rounds if each.diagnosis.worst is not None]
@@ -110,7 +110,17 @@ def _print(rounds: "Sequence[Round]", *, as_json: bool, again: bool) -> None:
         brokers = msgspec.to_builtins(rounds)
         for each in brokers:
             each["diagnosis"]["at"] = time_text(each["diagnosis"].pop("at_ms"))
-        print_json({"worst": overall, "brokers": brokers})
+        found = [
+            {
+                "severity": finding.severity.value,
+                "key": finding.key,
+                "broker": diagnosis.broker,
+                "address": diagnosis.address,
+                "title": finding.title,
+            }
+            for diagnosis, finding in worst_first(rounds)
+        ]
+        print_json({"worst": overall, "findings": found, "brokers": brokers})
     elif sys.stdout.isatty():
         from rich.console import Console
 

@@ -54,7 +54,7 @@ def diagnose(
 
 def _findings(metrics: BrokerMetrics) -> list[Finding]:
     found = {finding.key: _known_settings(finding, metrics) for rule in reversed(RULES) for finding in rule(metrics)}
-    return sorted(found.values(), key=lambda each: (each.severity.rank, _ORDER[each.area], each.key))
+    return sorted(found.values(), key=lambda each: (each.rank, _ORDER[each.area], each.key))
 
 
 def _known_settings(finding: Finding, metrics: BrokerMetrics) -> Finding:

@@ -77,6 +77,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     reference: str = ""
     concerns: tuple[Area, ...] = ()
     """Other areas whose light it colors: admission control, which refuses, or the append, which is the reason."""
+    is_slowness: bool = False
+    """A time above a threshold that refuses nothing yet: other work on the machine makes it, too. It stands behind
+    findings of its severity that name what is wrong: a setting, a holder that is gone, a disk that fails.
+    """
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Lower for findings to read earlier. A warning of access, which explains no trouble of the present, is last of
+        its severity.
+        """
+        is_of_access = self.area is Area.ACCESS and self.severity is Severity.WARNING
+        return self.severity.rank, 2 if is_of_access else int(self.is_slowness)
 
 
 error = partial(Finding, severity=Severity.ERROR)

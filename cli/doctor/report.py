@@ -1,6 +1,7 @@
 """Prints the doctor's results: drawn on a terminal, plain lines in a pipe.
 
-Lives here: ``render`` (for rich), ``plain_lines``, and the exit code of a check.
+Lives here: ``render`` (for rich), ``plain_lines``, the findings of all brokers in one order, and the exit code of a
+check.
 """
 
 import time
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from pocketmq.cli.doctor.finding import Diagnosis, Finding, Light, Severity
 from pocketmq.cli.doctor.session import Round
-from pocketmq.cli.doctor.words import plural, seconds_text
+from pocketmq.cli.doctor.words import seconds_text
 from pocketmq.cli.exit_codes import ExitCode
+from pocketmq.common.units import plural
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _LIGHT_STYLES: Final = {Light.GREEN: "green", Light.YELLOW: "yellow", Light.RED: "bold red", Light.NO_DATA: "dim"}
 SEVERITY_STYLES: Final = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _AREA_WIDTH: Final = 10
+SUMMARY_MAX: Final = 20
 
 
 def exit_code_of_rounds(rounds: Sequence[Round]) -> ExitCode:
@@ -26,6 +29,23 @@ def exit_code_of_rounds(rounds: Sequence[Round]) -> ExitCode:
         return ExitCode.NOT_REACHABLE
     bad = any(each.diagnosis.worst is Severity.ERROR for each in rounds)
     return ExitCode.FAILED if bad else ExitCode.OK
+
+
+def worst_first(rounds: Sequence[Round]) -> list[tuple[Diagnosis, Finding]]:
+    """Return the findings of all brokers in the order in which to read them."""
+    found = [(each.diagnosis, finding) for each in rounds for finding in each.diagnosis.findings]
+    return sorted(found, key=lambda each: each[1].rank)
+
+
+def summary(rounds: Sequence[Round]) -> Iterator[tuple[Severity, str]]:
+    """Yield a line for each finding that is worse than a note, of several brokers; none for one broker."""
+    if len(rounds) < 2:
+        return
+    found = [each for each in worst_first(rounds) if each[1].severity is not Severity.NOTE]
+    for diagnosis, finding in found[:SUMMARY_MAX]:
+        yield finding.severity, f"{diagnosis.broker} at {diagnosis.address}: {finding.title}  [{finding.key}]"
+    if len(found) > SUMMARY_MAX:
+        yield found[SUMMARY_MAX][1].severity, f"and {plural(len(found) - SUMMARY_MAX, 'finding')} more"
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -63,9 +83,14 @@ def finding_lines(finding: Finding) -> Iterator[tuple[str, str]]:
 
 def plain_lines(rounds: Sequence[Round]) -> Iterator[str]:
     """Yield the report as lines without colors or wrapping."""
+    head = list(summary(rounds))
+    if head:
+        yield _summary_title(rounds)
+    for severity, text in head:
+        yield f"  {severity.value.upper():<7}  {text}"
     for number, each in enumerate(rounds):
         diagnosis = each.diagnosis
-        if number:
+        if number or head:
             yield ""
         yield headline(diagnosis)
         for line in diagnosis.areas:
@@ -85,12 +110,22 @@ def plain_lines(rounds: Sequence[Round]) -> Iterator[str]:
                 yield f"    {label:<8}  {text}"
 
 
+def _summary_title(rounds: Sequence[Round]) -> str:
+    return f"{plural(len(rounds), 'broker')}, the worst first:"
+
+
 def render(rounds: Sequence[Round]) -> "RenderableType":
     """Return the report for a terminal."""
     from rich.console import Group
     from rich.text import Text
 
     parts: list[RenderableType] = []
+    if head := list(summary(rounds)):
+        parts.append(Text(_summary_title(rounds), "bold"))
+        parts += [
+            Text.assemble("  ", (f"{severity.value.upper():<7}", SEVERITY_STYLES[severity]), f"  {text}")
+            for severity, text in head
+        ]
     for each in rounds:
         if parts:
             parts.append(Text())

@@ -22,15 +22,6 @@ def count_text(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}"
 
 
-def plural(value: int, one: str, many: str = "") -> str:
-    """Return a count with its noun.
-
-    >>> plural(1, "request"), plural(2, "request")
-    ('1 request', '2 requests')
-    """
-    return f"{count_text(value)} {one if value == 1 else many or one + 's'}"
-
-
 def ms_text(value_ms: float) -> str:
     """Return a time in the unit that reads best.
 

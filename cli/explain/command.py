@@ -67,6 +67,7 @@ def explain(
         return
     from pocketmq.cli.explain import report
     from pocketmq.cli.explain.numbers import explain_alone
+    from pocketmq.common.known_texts.codes import nearest_codes
     from pocketmq.common.known_texts.explanation import explain as explain_lines
     from pocketmq.common.known_texts.search import nearest
 
@@ -77,13 +78,14 @@ def explain(
     found = explain_lines(said)
     if len(said) == 1 and len(said[0]) < WIDTH_MAX and not any(each.rows for each in found):
         found = list(explain_alone(said[0])) or found
-    near = [] if found else nearest(said)
+    codes = nearest_codes(said[0]) if not found and len(said) == 1 else []
+    near = [] if found or codes else nearest(said)
     with quiet_broken_pipe():
         if as_json:
-            print_json(report.json_of(found, near))
+            print_json(report.json_of(found, near, codes))
         else:
             width = min(shutil.get_terminal_size().columns, WIDTH_MAX) if sys.stdout.isatty() else None
-            for line in report.text_lines(found, width) if found else report.unknown_lines(near):
+            for line in report.text_lines(found, width) if found else report.unknown_lines(near, codes):
                 print(line)
     if not found:
         raise typer.Exit(ExitCode.FAILED)

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from pocketmq.cli.output import print_json, print_progress
 from pocketmq.common.printable import printable
+from pocketmq.common.units import plural
 from pocketmq.pipeline.jobs.flow_control.blocks import STDIN
 from pocketmq.pipeline.jobs.flow_control.chain import Chain, minute_text
-from pocketmq.pipeline.jobs.flow_control.evidence import Incident
+from pocketmq.pipeline.jobs.flow_control.evidence import INCIDENTS_MAX, Incident
 from pocketmq.pipeline.jobs.flow_control.files import find_logs, logs_of
 from pocketmq.pipeline.jobs.flow_control.log_reader import Reading, Zones, read_log
 from pocketmq.pipeline.jobs.flow_control.tally import Tally
@@ -98,8 +99,8 @@ def _document(
 
 
 def _incident_lines(incident: Incident, chains: Sequence[Chain]) -> list[str]:
-    facts = [f"{incident.refused:,} requests refused"] if incident.refused else []
-    facts += [f"{incident.sends_ended:,} sends ended in clients"] if incident.sends_ended else []
+    facts = [f"{plural(incident.refused, 'request')} refused"] if incident.refused else []
+    facts += [f"{plural(incident.sends_ended, 'send')} ended in clients"] if incident.sends_ended else []
     begin, end = minute_text(incident.begin_ms), minute_text(incident.end_ms)[11:]
     lines = [f"{printable(incident.broker)}, {begin} to {end} UTC{': ' if facts else ''}{', '.join(facts)}"]
     for chain in chains:
@@ -119,15 +120,18 @@ def _incident_lines(incident: Incident, chains: Sequence[Chain]) -> list[str]:
 def _notes(
     files: int, number: int, counts: Counter[str], unreadable: Sequence[tuple[str, str]], tally: Tally
 ) -> list[str]:
-    lines = [f"{files:,} files, {counts['lines']:,} lines, {counts['events']:,} with a time; {number:,} incidents"]
+    read = f"{plural(files, 'file')}, {plural(counts['lines'], 'line')}, {counts['events']:,} with a time"
+    lines = [f"{read}; {plural(number, 'incident')}"]
     skipped = {name: count for name, count in counts.items() if name not in READ}
     if skipped:
         lines.append("skipped or odd: " + ", ".join(f"{name} {count:,}" for name, count in sorted(skipped.items())))
     lines += [f"not read to its end: {printable(path)}: {printable(error)}" for path, error in unreadable]
     if number > SHOWN:
-        lines.append(f"{number - SHOWN:,} smaller incidents: --json has the worst 300")
+        lines.append(f"{plural(number - SHOWN, 'smaller incident')}: --json has the worst {INCIDENTS_MAX}")
     if tally.left_out:
-        lines.append(f"{tally.left_out:,} facts found no room: give fewer files, or use pocketmq pipeline flow-control")
+        lines.append(
+            f"{plural(tally.left_out, 'fact')} found no room: give fewer files, or use pocketmq pipeline flow-control"
+        )
     if not counts["events"] and not counts["undated"]:
         lines.append("no event of PocketMQ and no line of RocketMQ: are these its logs?")
     elif not number:

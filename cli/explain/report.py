@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pocketmq.common.errors import Stored
+from pocketmq.common.known_texts.codes import Code
 from pocketmq.common.known_texts.explanation import Explanation
 from pocketmq.common.known_texts.search import Known, index
 from pocketmq.common.printable import printable
@@ -46,7 +47,9 @@ def _explained(each: Explanation, width: int | None) -> Iterator[str]:
         if each.rows:
             yield from _field("code", f"{code.number} {code.name}{_versions(code.versions)}", width)
         else:
-            yield from _field("means", f"{code.name}{_versions(code.versions)}: {code.what}", width)
+            is_named = each.text.endswith(f" {code.name}") and not code.versions
+            name = "" if is_named else f"{code.name}{_versions(code.versions)}: "
+            yield from _field("means", f"{name}{code.what}", width)
     of_request_or_exit = not each.rows and not each.retried and each.stored is None
     if not of_request_or_exit:
         source = f" ({of_source(each.source)})" if each.source else ""
@@ -129,19 +132,25 @@ def _field(label: str, text: str, width: int | None) -> Iterator[str]:
     )
 
 
-def unknown_lines(near: Sequence[Known]) -> Iterator[str]:
-    """Yield what is said about a text that nobody knows."""
+def unknown_lines(near: Sequence[Known], codes: Sequence[Code] = ()) -> Iterator[str]:
+    """Yield what is said about a text that nobody knows; ``codes``: of a number, those with the nearest ones."""
+    if codes:
+        yield "unknown: no response code, request code or exit code has this number; the nearest response codes are:"
+        for code in codes:
+            yield f"  {code.number} {code.name}{_versions(code.versions)}: {code.what}"
+        return
     yield "unknown: no text of RocketMQ or PocketMQ that this version knows is in it; the nearest are:"
     for known in near:
         yield f"  {known.text.template}  ({known.rows[0].name}: {known.rows[0].what})"
 
 
-def json_of(found: Sequence[Explanation], near: Sequence[Known]) -> dict[str, Any]:
+def json_of(found: Sequence[Explanation], near: Sequence[Known], codes: Sequence[Code] = ()) -> dict[str, Any]:
     """Return all of it as one document."""
     return {
         "known": bool(found),
         "explanations": [_json_of_one(each) for each in found],
-        "nearest": [{"name": known.rows[0].name, "text": known.text.template} for known in near],
+        "nearest": [{"name": code.name, "text": str(code.number)} for code in codes]
+        or [{"name": known.rows[0].name, "text": known.text.template} for known in near],
     }
 
 

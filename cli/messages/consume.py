@@ -16,8 +16,8 @@ import typer
 from pocketmq.cli import complete, options
 from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.output import ProgressBar, print_note, print_progress
-from pocketmq.cli.queue_choice import choose_queues
+from pocketmq.cli.output import ProgressBar, print_note
+from pocketmq.cli.queue_choice import choose_queues, wait_for_topic
 from pocketmq.cli.run import run_async
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 NO_GROUP = "pocketmq-cli"
 """The group for reading without --group; it never commits."""
-TOPIC_RETRY_S = 0.2
-"""Pause between two looks for a topic that does not exist yet."""
 
 
 def consume(
@@ -57,7 +55,7 @@ def consume(
     timeout: Annotated[
         str,
         typer.Option(
-            "--timeout", metavar="TIME", help="Wait as --follow does, but stop after 500ms, 30s or 15m; see below."
+            "--timeout", metavar="TIME", help="Wait as --follow does, but stop after 500ms, 30s or 15m; see above."
         ),
     ] = "",
     group: Annotated[
@@ -73,7 +71,7 @@ def consume(
     text_format: Annotated[
         str,
         typer.Option(
-            "--format", metavar="TEXT", help=r"Fields as {body}, {keys}, {queue_id}; escapes as \t. See below."
+            "--format", metavar="TEXT", help=r"Fields as {body}, {keys}, {queue_id}; escapes as \t. See above."
         ),
     ] = "{body}",
     separator: Annotated[str, typer.Option("--separator", metavar="TEXT", help="Text after each message.")] = r"\n",
@@ -148,11 +146,14 @@ class Reading:
     sql: str
 
     async def messages(self, consumer: "PullConsumer", follow: bool) -> "AsyncGenerator[ReceivedMessage, None]":
-        """Return the messages; with ``follow`` wait for the topic, and then read it from its beginning."""
+        """Return the messages; with ``follow`` wait for the topic, whose latest is then what came since."""
+        from pocketmq.client.pull.offsets import CLOCKS_DIFFER_MS
+
+        began_ms = SystemClock().now_ms()
         waited = follow and await wait_for_topic(consumer, self.topic)
         target = self.topic if not (self.queue_ids or self.broker) else None
         queues = choose_queues(await consumer.queues(self.topic), self.topic, self.queue_ids, self.broker)
-        start = "earliest" if waited and self.position == "latest" else self.position
+        start = began_ms - CLOCKS_DIFFER_MS if waited and self.position == "latest" else self.position
         return consumer.stream(
             target or queues,
             start=start if self.offset is None else dict.fromkeys(queues, self.offset),
@@ -160,23 +161,6 @@ class Reading:
             tags=self.tags,
             sql=self.sql,
         )
-
-
-async def wait_for_topic(consumer: "PullConsumer", topic: str) -> bool:
-    """Return when the topic exists, and whether it had to be waited for; says so on standard error."""
-    from pocketmq.client import NoRoute
-
-    waited = False
-    while True:
-        try:
-            await consumer.queues(topic)
-        except NoRoute as error:
-            if not waited:
-                print_progress(f"waiting for topic {topic}: {error.why or error.what}")
-            waited = True
-            await asyncio.sleep(TOPIC_RETRY_S)
-        else:
-            return waited
 
 
 class Writing:

@@ -15,8 +15,8 @@ import typer
 from pocketmq.cli import complete, options
 from pocketmq.cli.connection import given
 from pocketmq.cli.exit_codes import CommandFailed
-from pocketmq.cli.messages.consume import wait_for_topic
 from pocketmq.cli.output import print_note, print_progress
+from pocketmq.cli.queue_choice import wait_for_topic
 from pocketmq.cli.run import run_async
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError

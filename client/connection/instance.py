@@ -303,7 +303,13 @@ class ClientInstance:
         cached = self.routes.get(topic)
         if cached is not None and cached.write_queues:
             return cached
-        return await wait_for_route(topic, lambda after_ms: self._fetch(topic, True, after_ms), timeout_ms, waited_ms)
+        return await wait_for_route(
+            topic,
+            lambda after_ms: self._fetch(topic, True, after_ms),
+            timeout_ms,
+            waited_ms,
+            name_servers=self.name_servers.addresses,
+        )
 
     def invalidate_route(self, topic: str) -> None:
         """Fetch a topic's route again, in the background: one of its brokers did not answer.

@@ -16,12 +16,13 @@ from pocketmq.remoting.channel_pool import ChannelPool
 from pocketmq.remoting.codec import Response
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import AuthenticationFailed, ConnectFailed
-from pocketmq.remoting.frame import Buffer
+from pocketmq.remoting.frame import SPEAKS_HTTP, Buffer
 from pocketmq.remoting.protocol.body import decode_body
 from pocketmq.remoting.protocol.namesrv import ClusterInfo, GetRouteInfoRequestHeader, TopicRouteData
 from pocketmq.remoting.protocol.spec import Header
 
 ADDRESSES_MAX = 64
+_NO_HOST: Final = frozenset("/,@?# \t")
 ONE_SERVER_MS_MIN = 500
 """Each further name server gets at least this share of the time, so that one dead address does not use up all of it."""
 
@@ -42,10 +43,16 @@ def parse_addresses(namesrv: str | Sequence[str]) -> list[str]:
             raise ConfigError(
                 "namesrv refused", why=f"{address!r} is no host:port", hint='write "127.0.0.1:9876;10.0.0.2:9876"'
             )
+        if not _NO_HOST.isdisjoint(host):
+            hint = "separate addresses by ;" if "," in host else "leave out what is not host:port"
+            raise ConfigError("namesrv refused", why=f"{host!r} is no host", hint=hint)
     return addresses
 
 
 A_BROKER: Final = "a broker, not a name server"
+AN_HTTP_PORT: Final = "a port that speaks HTTP, not a name server"
+_NEVER: Final = frozenset({A_BROKER, AN_HTTP_PORT})
+"""Reasons that no time changes."""
 _BY_NAME_SERVERS_ONLY: Final = frozenset({RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO})
 """What every name server answers and no broker does, of RocketMQ's as well."""
 
@@ -103,7 +110,8 @@ class NameServers:
                 continue
             except PocketMQError as error:
                 reason = error.reason if isinstance(error, ConnectFailed) else ""
-                failures.append((address, reason[:1].lower() + reason[1:] or str(error)))
+                http = SPEAKS_HTTP in error.why
+                failures.append((address, AN_HTTP_PORT if http else reason[:1].lower() + reason[1:] or str(error)))
                 continue
             if code in _BY_NAME_SERVERS_ONLY and response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 failures.append((address, A_BROKER))
@@ -114,7 +122,7 @@ class NameServers:
 
     def _none_answers(self, failures: Sequence[tuple[str, str]]) -> NoNameServer:
         """Return the error that has the reason of each address, once."""
-        if failures and all(why == A_BROKER for _, why in failures):
+        if failures and all(why in _NEVER for _, why in failures):
             what = " and ".join(f"{address} is {why}" for address, why in failures)
             hint = "give the address of a name server; it listens on port 9876 by default"
             error = NoNameServer(what, hint=hint)

@@ -21,11 +21,14 @@ async def wait_for_route(
     fetch: "Callable[[int], asyncio.Task[TopicRoute]]",
     timeout_ms: float,
     waited_ms: float = 0,
+    *,
+    name_servers: Sequence[str] = (),
 ) -> TopicRoute:
     """Return the route that ``fetch(after_ms)`` brings, which is asked again and again until ``timeout_ms`` are over.
 
     Raise ``NoRoute`` at once if it is ``final``, else ``NoRoute`` or ``NoNameServer`` at the end, with the time waited;
-    ``waited_ms`` of it had passed before. The task of ``fetch`` may be shared: it is not cancelled.
+    ``waited_ms`` of it had passed before, and ``name_servers`` are those that are asked. The task of ``fetch`` may be
+    shared: it is not cancelled.
     """
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -50,7 +53,9 @@ async def wait_for_route(
         pause_ms = int(min(max(2 * pause_ms, PAUSE_MS_FIRST), PAUSE_MS_MAX, left_ms - LAST_MS / 2))
     waited = f"(waited {waited_ms + elapsed_ms:,.0f} ms)"
     if failure is None:
-        raise NoRoute(f"route of {topic} timed out", why=f"no answer {waited}", hint="check name server and broker")
+        asked = f" from {';'.join(name_servers)}" if name_servers else ""
+        hint = "is a name server there, and does it hang?"
+        raise NoRoute(f"route of {topic} timed out", why=f"no answer{asked} {waited}", hint=hint)
     raise type(failure)(failure.what, why=f"{failure.why} {waited}", hint=failure.hint) from failure
 
 

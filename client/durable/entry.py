@@ -7,7 +7,7 @@ stores without checksums of their own must not turn a flipped bit into a message
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -86,7 +86,8 @@ class Entry:
     """One message in a store.
 
     ``seq`` always grows and is unique in its store. ``lane``: the queue whose order it keeps (``lane_of``); without a
-    lane it is resent at ``due_ms``. ``order_key`` is the message's key in its lane. ``attempts``: resends.
+    lane it is resent at ``due_ms``. ``order_key`` is the message's key in its lane. ``attempts``: resends. ``msg_id``:
+    given to a store beside the payload, which has it, too; a store need not return it.
     """
 
     seq: int
@@ -95,6 +96,7 @@ class Entry:
     lane: str
     order_key: str
     payload: bytes
+    msg_id: str = field(default="", compare=False)
 
     @property
     def size_bytes(self) -> int:

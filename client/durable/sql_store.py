@@ -2,12 +2,12 @@
 
 Lives here: ``SqlStore``, its three tables.
 
-``pocketmq_retry`` holds the entries of all names, ``pocketmq_retry_owner`` one row for each owned name: a token, and a
-beat that grows with every write and renewal. A row whose beat has not moved for its owner's lease, by this process's
-monotonic clock, may be taken over; so the clocks of two machines are never compared. ``pocketmq_retry_holder`` has the
-process and the lease of each token; a token of an earlier version has no row there. Where an owner holds a lock that
-ends with it (``sql_locks``), its death is known at once. Each read of the beat is a transaction of its own: within one,
-MySQL would always show the same beat.
+``pocketmq_retry`` holds the entries of all names, with their message ids for whoever looks into the database;
+``pocketmq_retry_owner`` one row for each owned name: a token, and a beat that grows with every write and renewal. A row
+whose beat has not moved for its owner's lease, by this process's monotonic clock, may be taken over; so the clocks of
+two machines are never compared. ``pocketmq_retry_holder`` has the process and the lease of each token; a token of an
+earlier version has no row there. Where an owner holds a lock that ends with it (``sql_locks``), its death is known at
+once. Each read of the beat is a transaction of its own: within one, MySQL would always show the same beat.
 """
 
 import os
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 LANE_CHARS_MAX: Final = 400
 """For a topic (127), a broker's name (up to 255) and a number; more does not fit into an index key of MySQL."""
 DELETE_AT_ONCE: Final = 500
+MSG_ID: Final = "msg_id"
+MSG_ID_INDEX: Final = "pocketmq_retry_msg_id"
+MSG_ID_CHARS_MAX: Final = 64
 CONTENDED: Final = frozenset({1205, 1213, "40001", "40P01"})
 """MySQL's and PostgreSQL's codes for a transaction that lost to another one: lock wait timeout, deadlock,
 serialization."""
@@ -80,6 +83,8 @@ class SqlStore:
         """Token and beat of the owner, first found at ``_seen_ns``. ``_lives``: the beat has moved."""
         self._seen_ns = 0
         self._lives = False
+        self._has_msg_ids = True
+        """Whether the table has the column, which one of an earlier version lacks until it may be altered."""
         self._lock = lock_of(self._dialect, parsed.database, name, sqlalchemy)
         self._engine: Engine | None = None
         self._tables()
@@ -111,6 +116,8 @@ class SqlStore:
             sql.Column("order_key", sql.LargeBinary, nullable=False),
             sql.Column("why", sql.LargeBinary, nullable=False),
             sql.Column("payload", binary, nullable=False),
+            sql.Column(MSG_ID, text(MSG_ID_CHARS_MAX), nullable=True),
+            sql.Index(MSG_ID_INDEX, "name", MSG_ID),
             sql.Index("pocketmq_retry_due", "name", "state", "lane", "due_ms", "seq"),
             **engines,
         )
@@ -163,6 +170,7 @@ class SqlStore:
                 engine = self._engine = self._make_engine()
                 if not read_only:
                     self._make_tables(engine)
+                    self._has_msg_ids = self._add_msg_ids(engine)
                     self._take()
                 return self._summary()
         except RetryStoreError:
@@ -207,6 +215,27 @@ class SqlStore:
             except self._sql.exc.DBAPIError as error:
                 if not left or "already exists" not in str(error):
                     raise
+
+    def _add_msg_ids(self, engine: "Engine") -> bool:
+        """Add the column to a table of an earlier version. Return False where the database does not let us: messages
+        are kept all the same.
+        """
+        sql = self._sql
+
+        def has_column() -> bool:
+            return any(each["name"] == MSG_ID for each in sql.inspect(engine).get_columns(self._table.name))
+
+        if has_column():
+            return True
+        column = str(sql.schema.CreateColumn(self._table.c[MSG_ID]).compile(engine))
+        try:
+            with engine.begin() as connection:
+                connection.execute(sql.text(f"ALTER TABLE {self._table.name} ADD COLUMN {column}"))
+            index = next(each for each in self._table.indexes if each.name == MSG_ID_INDEX)
+            index.create(engine, checkfirst=True)
+        except sql.exc.DBAPIError:
+            return has_column()  # another process has added it, at the same moment
+        return True
 
     def _take(self) -> None:
         """Become the owner, or raise ``RetryStoreLocked``."""
@@ -395,6 +424,7 @@ class SqlStore:
             "order_key": entry.order_key.encode(),
             "why": b"",
             "payload": entry.payload,
+            **({MSG_ID: entry.msg_id[:MSG_ID_CHARS_MAX] or None} if self._has_msg_ids else {}),
         }
 
     @contextmanager

@@ -231,7 +231,8 @@ class StoreWorker:
                 refused = RetryStoreRefused("message not kept", why=f"it cannot be written: {fault}")
                 self._mailbox.post(job.answer, None, refused)
                 return None
-            added.append(Entry(seq + number, now_ms + item.pause_ms, 0, item.lane, item.message.order_key, payload))
+            key, msg_id = item.message.order_key, item.message.uniq_key.decode("ascii", "replace")
+            added.append(Entry(seq + number, now_ms + item.pause_ms, 0, item.lane, key, payload, msg_id))
         size_bytes = sum(entry.size_bytes for entry in added)
         why = ""
         if self._total_count() + len(added) > self._options.count_max:

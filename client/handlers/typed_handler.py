@@ -39,6 +39,7 @@ def typed_handler(handler: Callable[..., Any], codec: BodyCodec, body: Any, *, b
     parameters = _parameters(handler)
     kind = _body_type(handler, parameters, batch) if body is None else None if _is_message(body) else body
     if kind is None:
+        _check_arguments(handler, ("list of messages" if batch else "message",))
         return handler
     rewrap: Callable[[Any], Any] | None = getattr(handler, REWRAP, None)
     if rewrap is not None:
@@ -50,6 +51,8 @@ def typed_handler(handler: Callable[..., Any], codec: BodyCodec, body: Any, *, b
     except Exception as error:
         raise _refused(handler, f"{_shown(kind)} cannot be decoded: {error}") from error
     both = len([each for each in parameters if each.default is inspect.Parameter.empty]) > 1
+    given = ("list of bodies", "list of messages") if batch else ("body", "message")
+    _check_arguments(handler, given if both else given[:1])
 
     def decode(message: ReceivedMessage) -> Any:
         body = message.body
@@ -152,6 +155,22 @@ def _parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
     except (ValueError, TypeError):  # a function of C without a signature
         return []
     return [each for each in signature.parameters.values() if each.kind in _POSITIONAL]
+
+
+def _check_arguments(handler: Callable[..., Any], given: Sequence[str]) -> None:
+    """Raise ``SubscriptionIllegal`` if no call with these positional arguments can succeed: else each message fails."""
+    try:
+        signature = inspect.signature(handler, follow_wrapped=False)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        raise _refused(
+            handler,
+            f"it takes {signature}, and is called with one {' and one '.join(given)}",
+            "a handler takes one message; with a type of bodies, a body and perhaps its message",
+        ) from error
 
 
 def _body_type(handler: Callable[..., Any], parameters: Sequence[inspect.Parameter], batch: bool) -> Any:

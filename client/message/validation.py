@@ -36,6 +36,11 @@ them, the rest only clients and brokers.
 """
 
 
+def is_users_own(name: str) -> bool:
+    """Return whether a received message has this property from its sender, as one that a copy may have, too."""
+    return name not in SYSTEM_PROPERTIES and not is_plain_forbidden(name)
+
+
 def check_sendable_topic(topic: str) -> bool:
     """Raise ``TopicIllegal`` unless a client may send to ``topic``; return whether its messages can be plain."""
     if not isinstance(topic, str):

@@ -28,7 +28,7 @@ from pocketmq.client.pull.subscription import ALL, Subscription, parse_sql, pars
 from pocketmq.client.telemetry.conventions import ACK
 from pocketmq.client.telemetry.switch import TelemetryArgument
 from pocketmq.client.together import together
-from pocketmq.common.errors import ConfigError, PocketMQError
+from pocketmq.common.errors import ConfigError, CorruptRecord, PocketMQError
 from pocketmq.common.message import ReceivedMessage
 from pocketmq.common.topics import check_group_name, check_topic_name
 from pocketmq.remoting.protocol.client import ConsumerData
@@ -66,6 +66,10 @@ class PullConsumer(Lifecycle):
     time zone or ms since 1970 (``consume_from_where`` says the same in RocketMQ's words). Positions move when messages
     are handed out; ``commit`` stores them at the brokers. ``stream`` is an iterator over a topic with a start of its
     own.
+
+    ``check_crc``: compare each body with the CRC that its record has of it, and raise ``CorruptRecord`` where they
+    differ. Without it ``poll_arrow`` does so (0.13 µs a message), ``poll`` and ``stream`` do not, as RocketMQ's
+    clients.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class PullConsumer(Lifecycle):
         start: FirstStart | None = None,
         consume_from_where: ConsumeFromWhere | None = None,
         pull_bytes_max: int = PULL_BYTES_DEFAULT,
-        check_crc: bool = False,
+        check_crc: bool | None = None,
         credentials: Credentials | None = None,
         tls: TLSArgument = None,
         telemetry: TelemetryArgument = None,
@@ -89,7 +93,8 @@ class PullConsumer(Lifecycle):
         self._first = group_start(start, consume_from_where, ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
         self.consume_from_where = self._first.where
         self.pull_bytes_max = pull_bytes_max
-        self.check_crc = check_crc
+        self.check_crc = bool(check_crc)
+        self._checks_arrow = check_crc is not False
         self.instance = instance_for(instance, namesrv, credentials, tls, telemetry)
         self._telemetry = self.instance.telemetry
         self._wire = PullWire(self.instance, group)
@@ -366,6 +371,8 @@ class PullConsumer(Lifecycle):
         (binary),
         ``born_timestamp``, ``store_timestamp`` (us, UTC), ``born_host``, ``reconsume_times``; ``properties`` (a map)
         if asked for. Reads on until ``max_messages`` are there or the queues are at their end, or 1 GiB is there.
+        Raises ``CorruptRecord``, which names queue and offset, for a damaged message; the messages before it are
+        returned first.
         """
         from pocketmq.client.arrow.arrow import (
             check_columns,
@@ -415,9 +422,17 @@ class PullConsumer(Lifecycle):
                     if len(result.body) == 0:
                         continue
                     filtering = subscription is not None and subscription.tags
-                    batch = records_to_arrow(
-                        result.body, result.sizes, result.broker_name, wanted, body_views=not filtering
-                    )
+                    try:
+                        batch = records_to_arrow(
+                            result.body,
+                            result.sizes,
+                            result.broker_name,
+                            wanted,
+                            body_views=not filtering,
+                            check_crc=self._checks_arrow,
+                        )
+                    except CorruptRecord as error:
+                        raise self._damage(result, {**self._positions, **moved}, bool(filtering)) or error from error
                     unpacked_bytes = batch.column("body").get_total_buffer_size() if "body" in wanted else 0
                     size_bytes += max(len(result.body), unpacked_bytes)
                     if "body" in wanted and batch.column("body").null_count:
@@ -565,6 +580,15 @@ class PullConsumer(Lifecycle):
                     raise
                 self.instance.log.warning("stream_waits", topic=queues[0].topic, error=str(error))
                 await asyncio.sleep(STREAM_RETRY_MS / 1000)
+
+    def _damage(
+        self, result: PullResult, starts: Mapping[MessageQueue, int], is_filtered: bool
+    ) -> CorruptRecord | None:
+        """Return the error that says where the first damaged record of an answer is."""
+        from pocketmq.client.pull.damaged import damage_error, sort_out  # NumPy: not at import
+
+        found = sort_out(result, starts, is_filtered=is_filtered, check_crc=self._checks_arrow)
+        return damage_error(found.damaged[0]) if found.damaged else None
 
     def _messages(self, result: PullResult, subscription: Subscription | None) -> list[ReceivedMessage]:
         if len(result.body) == 0:

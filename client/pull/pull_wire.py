@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pocketmq.client.connection.instance import BrokerConnection, ClientInstance, check_answer
 from pocketmq.client.connection.rebalance import MessageQueue
+from pocketmq.client.connection.refusal_facts import refusal_facts
 from pocketmq.client.connection.route import MASTER_ID
 from pocketmq.client.errors import ClientError, answer_error
 from pocketmq.client.pull.broker_connections import ReadConnections
@@ -402,13 +403,14 @@ def _filter_of(subscription: Subscription) -> tuple[str, str]:
 def _checked(response: Response, what: str, connection: BrokerConnection) -> Response:
     """Return a pull's response; raise an error unless its code is a result of a pull."""
     if response.code not in _PULL_CODES:
-        after = response.extra.get("retry_after_ms", "")
+        facts = refusal_facts(response.extra)
         raise answer_error(
             what,
             answer_code=response.code,
             remark=response.remark,
             address=connection.address,
-            retry_after_ms=int(after) if after.isdecimal() else 0,
+            cause=facts.cause,
+            retry_after_ms=facts.retry_after_ms,
         )
     return response
 

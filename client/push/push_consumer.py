@@ -279,6 +279,9 @@ class PushConsumer(Lifecycle):
         return typed if self._telemetry is None else self._telemetry.observed(typed, is_batch=batch)
 
     def _subscription(self, topic: str, tags: str, sql: str | None, *, while_running: bool = False) -> Subscription:
+        if not isinstance(topic, str):
+            why = f"the topic is {type(topic).__name__}, not str"
+            raise SubscriptionIllegal("subscription refused", why=why, hint='write @consumer.subscribe("Orders")')
         check_topic_name(topic)
         if self._stopping or (self._running and not while_running):
             raise SubscriptionIllegal(

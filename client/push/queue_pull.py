@@ -15,6 +15,7 @@ from pocketmq.client.handlers.process_queue import ProcessQueue
 from pocketmq.client.handlers.queue_mode import QueueMode, QueueRunner
 from pocketmq.client.pull.pull_wire import PullWire
 from pocketmq.client.pull.subscription import Subscription
+from pocketmq.client.push.pull_failures import PullFailures
 from pocketmq.client.push.send_back import show_origin
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.topics import is_retry_topic
@@ -37,11 +38,12 @@ FULL_LOGGED_EVERY = 1_000
 
 @dataclass(slots=True, frozen=True)
 class PullSettings:
-    """The settings of all pulls of a consumer. ``paused`` returns whether the user has paused them."""
+    """What all pulls of a consumer share. ``paused`` returns whether the user has paused them."""
 
     batch_size: int
     interval_ms: int
     paused: Callable[[], bool]
+    failures: PullFailures
 
 
 class QueuePull:
@@ -119,7 +121,8 @@ class QueuePull:
     def _failed(self, error: PocketMQError) -> int:
         if isinstance(error, BrokerAnswerError) and error.answer_code == ResponseCode.FLOW_CONTROL:
             return FLOW_CONTROL_PAUSE_MS
-        self._instance.log.warning("pull_failed", queue=str(self.process_queue.queue), error=str(error))
+        queue = self.process_queue.queue
+        self._settings.failures.note(queue.broker_name, str(queue), error)
         return ERROR_PAUSE_MS
 
     def _wait_ms(self) -> int:

@@ -117,3 +117,17 @@ def code_of(text: str) -> Iterator[Code]:
     asked = text.strip().upper()
     number = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else -1
     yield from (code for code in CODES if code.number == number or code.name == asked)
+
+
+def nearest_codes(text: str, count: int = 3) -> list[Code]:
+    """Return the codes whose numbers are nearest to an unknown one; none for a text that is no number.
+
+    >>> [code.number for code in nearest_codes("99999")]
+    [10007, 10006, 10005]
+    """
+    asked = text.strip()
+    if not (asked.isascii() and asked.isdecimal()):
+        return []
+    number = int(asked[:10])
+    first = {code.number: code for code in reversed(CODES)}
+    return sorted(first.values(), key=lambda code: abs(code.number - number))[:count]

@@ -16,12 +16,12 @@ from pocketmq.client.admin.admin import GroupDescription
 from pocketmq.client.admin.group_admin import move_group, plan_moves
 from pocketmq.client.pull.offsets import StartPosition
 from pocketmq.common.errors import MessageIllegal
+from pocketmq.common.topics import is_retry_topic
 from pocketmq.dashboard.pages.desk import Desk, Entry, Fragment, desk_of
 from pocketmq.dashboard.pages.table import Wanted, part_of
 from pocketmq.dashboard.show.words import moment, parse_moment
+from pocketmq.dashboard.watch.state import is_system_group
 
-SYSTEM_PREFIXES: Final = ("CID_ONS", "CID_RMQ_SYS_", "TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_", "CID_HOUSE")
-"""Groups that RocketMQ makes for itself."""
 TOPICS_MAX: Final = 50
 """Topics of one group whose lag in time a page asks for."""
 
@@ -34,7 +34,7 @@ async def _groups(request: Request) -> Response:
 
 def _groups_fragment(desk: Desk, entry: Entry, query: Mapping[str, str]) -> str:
     wanted = Wanted.of(query)
-    rows = [each for each in entry.state.groups.values() if not each.name.startswith(SYSTEM_PREFIXES) or each.topics]
+    rows = [each for each in entry.state.groups.values() if not is_system_group(each.name) or each.topics]
     orders = {
         "lag": lambda each: -each.lag,
         "behind": lambda each: -(each.behind_ms or 0),
@@ -68,14 +68,14 @@ async def _group(request: Request) -> Response:
 
     group, behind = await desk.answers.get((entry.visit.credentials, "group", name), ask)
     entry.watch.focus_groups([name])
-    topics = sorted({each.queue.topic for each in group.queues} | set(group.subscriptions))
+    topics = {each.queue.topic for each in group.queues} | set(group.subscriptions)
     return desk.page(
         entry,
         "group.html",
         title=f"Group {name}",
         group=group,
         behind=behind,
-        topics=topics,
+        topics=sorted(topics, key=lambda topic: (is_retry_topic(topic), topic)),
         known=entry.state.groups.get(name),
     )
 

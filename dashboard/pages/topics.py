@@ -4,7 +4,7 @@ Lives here: ``routes``, ``fragments``.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from functools import partial
 from typing import Final
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from pocketmq.dashboard.live.event_stream import EventStream, event
 from pocketmq.dashboard.pages.desk import Desk, Entry, Fragment, desk_of
 from pocketmq.dashboard.pages.table import Wanted, part_of
 from pocketmq.dashboard.watch.cluster_watch import ClusterWatch
+from pocketmq.dashboard.watch.state import GroupTopic, is_system_group
 
 PRODUCER_GROUP: Final = "pocketmq-dashboard"
 KINDS: Final = ("user", "retry", "dead letters", "system")
@@ -50,7 +51,9 @@ def _topics_fragment(desk: Desk, entry: Entry, query: Mapping[str, str]) -> str:
     }
     part = part_of(rows, wanted, lambda each: each.name, orders)
     entry.watch.focus_topics(each.name for each in part.rows)
-    return desk.text("_topics.html", part=part, wanted=wanted, kinds=(*KINDS, "all"), kind=kind, base="/topics")
+    return desk.text(
+        "_topics.html", state=entry.state, part=part, wanted=wanted, kinds=(*KINDS, "all"), kind=kind, base="/topics"
+    )
 
 
 async def _topic(request: Request) -> Response:
@@ -71,13 +74,23 @@ async def _topic(request: Request) -> Response:
         "topic.html",
         title=f"Topic {name}",
         topic=description,
-        groups=groups,
+        readers=_readers(entry, name, groups),
         known=entry.state.topics.get(name),
         may_send=not is_send_forbidden(name),
         tags=entry.query("tags", FILTER_MAX),
         sql=entry.query("sql", FILTER_MAX),
         tail="tags" in request.query_params or "sql" in request.query_params,
     )
+
+
+def _readers(entry: Entry, topic: str, groups: Iterable[str]) -> list[tuple[str, GroupTopic | None]]:
+    """Return the groups that read a topic with their progress in it, the furthest behind first; no tools."""
+    found = []
+    for name in groups:
+        if not is_system_group(name):
+            group = entry.state.groups.get(name)
+            found.append((name, None if group is None else group.topics.get(topic)))
+    return sorted(found, key=lambda each: (-each[1].lag if each[1] else 0, each[0]))
 
 
 async def _tail(request: Request) -> Response:

@@ -11,6 +11,10 @@ const say = (live) => {
 
 // ---- a part of the page that the server sends whenever it has changed
 
+const screens = document.querySelector("header nav");
+const here = screens && screens.querySelector("[aria-current]");
+if (here) screens.scrollLeft = here.offsetLeft + here.offsetWidth / 2 - screens.clientWidth / 2; // a phone shows some of them
+
 const live = document.getElementById("live");
 if (live && live.dataset.reload) { // a page that asks brokers itself: it is loaded again while somebody looks
   const again = async () => {

@@ -26,7 +26,7 @@ from pocketmq.dashboard.show.words import number
 from pocketmq.dashboard.watch.consume_stats import GROUPS_MAX, GroupProgress
 from pocketmq.dashboard.watch.reading import ClusterReader
 from pocketmq.dashboard.watch.state import BrokerState, ClusterState, GroupState, GroupTopic, TopicState
-from pocketmq.remoting.codes import ResponseCode
+from pocketmq.remoting.codes import ResponseCode, software
 from pocketmq.remoting.errors import AuthenticationFailed
 from pocketmq.remoting.protocol.group import Connection
 from pocketmq.remoting.security.credentials import Credentials
@@ -228,7 +228,7 @@ class ClusterWatch:
         broker.error = ""
         broker.runtime = table
         version = table.get("brokerVersionDesc", "?")
-        broker.version = f"PocketMQ (as {version})" if broker.is_pocketmq else f"RocketMQ {version}"
+        broker.version = software(version, is_pocketmq=broker.is_pocketmq)
         now_ns = time.monotonic_ns()
         puts, gets = (number(table.get(f"msg{what}TotalTodayNow", "0")) for what in ("Put", "Get"))
         took_s = (now_ns - broker.read_ns) / 1e9

@@ -1,6 +1,6 @@
 """What is known of a cluster, as the pages read it: plain values, no questions.
 
-Lives here: ``BrokerState``, ``TopicState``, ``GroupState``, ``ClusterState``.
+Lives here: ``BrokerState``, ``TopicState``, ``GroupState``, ``ClusterState``, ``is_system_group``.
 """
 
 from collections import deque
@@ -12,8 +12,22 @@ from pocketmq.dashboard.options import DoctorFinding
 from pocketmq.remoting.protocol.group import Connection, ProducerInfo
 from pocketmq.remoting.telemetry import TelemetrySnapshot
 
+_SYSTEM_PREFIXES: Final = (
+    "CID_ONS",
+    "CID_RMQ_SYS_",
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_",
+    "CID_HOUSE",
+)
+"""Groups that RocketMQ makes for itself; tools and this dashboard's live tail read as ``TOOLS_CONSUMER``."""
 POINTS: Final = 90
 """Values that a picture has: four and a half minutes at a look every three seconds."""
+
+
+def is_system_group(name: str) -> bool:
+    """Return whether RocketMQ, a tool or a live tail made the group for itself."""
+    return name.startswith(_SYSTEM_PREFIXES)
 
 
 def points() -> deque[float]:

@@ -13,6 +13,12 @@ _LEVELS = "tests/broker/delay/test_delay_service.py::test_a_level_keeps_its_dela
 
 CLOCKS: Final = [
     Row(
+        "broker/pop/pop_processor.py PopProcessor._deadline_ns",
+        "a client whose clock is wrong says when it asked",
+        "a time of the future, or older than the poll, counts as now; the hold has its own limit",
+        "tests/broker/stories/test_pop.py::test_a_pop_that_waits_in_vain_is_answered_in_time_and_at_the_stop",
+    ),
+    Row(
         "remoting/security/tls_files.py TlsFiles._check TlsFiles._warn_of_ends",
         "a certificate that has ended, or has not begun, by a wrong clock",
         "the start is refused and says so; a running server only warns: its clients judge for themselves",
@@ -82,6 +88,12 @@ CLOCKS: Final = [
         "a counter goes with each; tokens and ids never go back while the process runs, and tokens are kept on disk",
         "tests/broker/lock/test_fencing_tokens.py::test_a_killed_broker_goes_on_above"
         " tests/common/test_message_id.py::test_ids_stay_unique_when_the_clock_stands_or_goes_back",
+    ),
+    Row(
+        "client/push/rebalance_service.py RebalanceService._routes",
+        'let a consumer with start="latest" that waits for its topic skip the first messages, or read older ones',
+        "broker and client may differ by 5 s; it matters once, for a topic that comes after the start",
+        "tests/client/pull/test_start.py::test_the_latest_of_a_topic_that_was_away_is_not_its_beginning",
     ),
     Row(
         "store/ha/connection.py SlaveConnection._data_head SlaveConnection._heartbeat; store/ha/slave.py HaSlave._take"

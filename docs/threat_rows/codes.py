@@ -115,13 +115,35 @@ CODES: Final = [
         " tests/broker/stories/test_pull.py::test_too_many_held_pulls_are_answered_at_once",
     ),
     Row(
-        "QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE",
+        "QUERY_ASSIGNMENT SET_MESSAGE_REQUEST_MODE GET_ALL_MESSAGE_REQUEST_MODE",
         "ask for the queues of ever new topics and groups, set a group to POP",
         "1,000 questions under way, 16,384 queues of a topic, 1,000 topics kept for 5 s; a member gets its share, a"
-        " broadcasting client what the route says anyway; POP is refused and no mode is stored",
+        " broadcasting client what the route says anyway; a mode is kept for a topic and a group that exist;"
+        " administrators set it",
         "tests/broker/admin/test_assignments.py::test_waiting_questions_are_bounded"
         " tests/broker/admin/test_assignments.py::test_bad_questions"
-        " tests/broker/admin/test_assignments.py::test_the_request_mode_is_pull",
+        " tests/broker/admin/test_assignments.py::test_the_request_mode_is_kept_and_listed",
+    ),
+    Row(
+        "POP_MESSAGE NATIVE_POP PEEK_MESSAGE NOTIFICATION POLLING_INFO",
+        "take the messages of any group and never acknowledge them, hold pops, keep a thread with a filter",
+        "10,000 messages of a queue and a million in all are in flight, then a pop gets none; 32 messages a request,"
+        " 1,024 a native one; an invisible time of 12 h at most; 1,024 held pops for the same, 100,000 in all, each"
+        " ends with its connection; a filter has 20 ms; reading is closed only by authentication",
+        "tests/broker/stories/test_pop.py"
+        "::test_a_queue_with_too_many_in_flight_gives_out_no_more_until_some_are_acknowledged"
+        " tests/broker/stories/test_pop.py::test_what_may_not_be_popped_is_refused"
+        " tests/broker/stories/test_pop.py::test_too_many_that_wait_are_answered_at_once"
+        " tests/broker/pop/test_pop_ledger.py::test_limits_in_all",
+    ),
+    Row(
+        "ACK_MESSAGE BATCH_ACK_MESSAGE CHANGE_MESSAGE_INVISIBLETIME NATIVE_SETTLE",
+        "acknowledge what others have, handles that are forged, old, of other queues; change times without end",
+        "a handle names broker, queue, offset, the time of the pop and the invisible time, and all of them must be"
+        " those of a message in flight; 4,096 messages a request; changes leave no trace that grows",
+        "tests/broker/stories/test_pop.py::test_a_handle_counts_once_and_for_its_message_alone"
+        " tests/broker/stories/test_pop.py::test_a_batch_of_acknowledgements"
+        " tests/broker/pop/test_pop_ledger.py::test_changes_without_end_keep_the_buckets_small",
     ),
     Row(
         "NATIVE_PULL",
@@ -332,7 +354,7 @@ CODES: Final = [
         " tests/broker/settings/test_live_settings.py::test_all_or_none",
     ),
     Row(
-        "RECALL_MESSAGE GET_ALL_MESSAGE_REQUEST_MODE QUERY_BROKER_OFFSET"
+        "RECALL_MESSAGE QUERY_BROKER_OFFSET"
         " QUERY_CORRECTION_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST WHO_CONSUME_THE_MESSAGE SUSPEND_CONSUMER"
         " RESUME_CONSUMER RESET_CONSUMER_OFFSET_IN_CONSUMER RESET_CONSUMER_OFFSET_IN_BROKER ADJUST_CONSUMER_THREAD_POOL"
         " TRIGGER_DELETE_FILES GET_TIMER_CHECK_POINT GET_TIMER_METRICS"

@@ -258,10 +258,19 @@ DECODERS: Final = [
     Row(
         "broker/delay/delay_offsets.py; broker/group/consumer_offsets.py; broker/group/subscription_groups.py;"
         " broker/ha/master_address.py; broker/lock/fencing_tokens.py; broker/topic/topic_table.py;"
-        " broker/transaction/transaction_recovery.py",
+        " broker/transaction/transaction_recovery.py; broker/group/request_modes.py; broker/pop/ordered_batches.py;"
+        " broker/pop/pop_snapshot.py",
         "a bit of a small file is flipped, a file is empty or of another program",
         "a checksum, a required key, a backup that is never replaced by what was not read soundly",
         f"{_FILES} tests/test_small_files.py::test_what_was_not_read_soundly_never_becomes_the_backup {_JSON}",
+    ),
+    Row(
+        "broker/pop/ack_processor.py",
+        "handles and bits of acknowledgements that are no such text, or huge",
+        "512 characters and eight or nine fields a handle, each a number in its range; Base64 of 4,096 bits",
+        "tests/broker/stories/test_pop.py::test_a_handle_counts_once_and_for_its_message_alone"
+        " tests/broker/stories/test_pop.py::test_a_batch_of_acknowledgements"
+        " tests/common/test_receipt_handle.py::test_any_text_is_a_handle_or_refused",
     ),
     Row(
         "broker/delay/rocketmq_timers.py",
@@ -379,6 +388,10 @@ DECODERS: Final = [
 ]
 
 QUIET_DECODERS: Final = [
+    Quiet("broker/pop/pop_queue.py", "two times that it has put into one number itself"),
+    Quiet(
+        "broker/pop/pop_reader.py; broker/pop/revival.py", "records of the log, checked by the store when they are read"
+    ),
     Quiet("broker/admin/auth_handlers.py", "a version that it has encoded itself"),
     Quiet("client/arrow/packed.py; client/arrow/row_records.py", "columns that the application gave"),
     Quiet("client/connection/rebalance.py", "numbers of a hash that it has computed itself"),
@@ -387,6 +400,7 @@ QUIET_DECODERS: Final = [
         "marks of the application's own database",
     ),
     Quiet("client/sender/copy_sender.py", "text of a message that was decoded before"),
+    Quiet("client/durable/worker.py", "the id of a message that this process sends"),
     Quiet("common/logs.py; common/settings.py; common/stacks.py", "bytes of this process and of its operator"),
     Quiet("store/disk/memory_lock.py; store/disk/os_file_system.py", "answers of the operating system"),
 ]

@@ -16,14 +16,14 @@ NUMBERS: Final = [
         f" {_ADMIN}::test_commits_of_nonsense_are_refused {_EDGES}",
     ),
     Row(
-        "max_msg_nums max_messages max_bytes max_msg_bytes max_num count locks_max last_epoch since_ms",
+        "max_msg_nums max_messages max_bytes max_msg_bytes max_num count locks_max last_epoch since_ms init_mode",
         "ask for 2^31 messages, bytes or rows",
         "the broker's own limit is the larger bound; below one is refused or one",
         f"tests/broker/stories/test_pull.py::test_rocketmqs_limits {_EDGES}",
     ),
     Row(
-        "suspend_timeout_millis timeout_ms hold_ms heartbeat_timeout_millis",
-        "hold a pull, a send or a master for years",
+        "suspend_timeout_millis timeout_ms hold_ms heartbeat_timeout_millis poll_time poll_ms born_time",
+        "hold a pull, a pop, a send or a master for years",
         "held pulls end after the broker's limit or with their connection; a hold of a master has a limit",
         "tests/broker/stories/test_pull.py::test_a_held_pull_ends_with_code_19"
         f" tests/broker/ha/test_ha_roles.py::test_a_hold_ends_by_itself_or_on_request {_EDGES}",
@@ -33,6 +33,13 @@ NUMBERS: Final = [
         "times of the year 292 million, before 1970, of 2^63",
         "kept as they are where they are only shown; searches compare and never sleep by them",
         f"tests/broker/delay/test_timer_wheel.py::test_times_beyond_all_sense_break_nothing {_EDGES}",
+    ),
+    Row(
+        "invisible_time invisible_ms settled",
+        "messages that are invisible for years, or for a time below zero",
+        "1 ms to 12 h, else refused; acknowledgements name what is in flight, or change nothing",
+        "tests/broker/stories/test_pop.py::test_what_may_not_be_popped_is_refused"
+        f" tests/broker/stories/test_pop.py::test_a_changed_time_has_a_new_handle {_EDGES}",
     ),
     Row(
         "delay_level reconsume_times max_reconsume_times",

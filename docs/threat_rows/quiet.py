@@ -6,7 +6,8 @@ from docs.threat_rows.row import Quiet
 
 QUIET_TABLES: Final = [
     Quiet(
-        "broker/assembly/build.py Running.services; broker/delay/delay_service.py DelayService._files"
+        "broker/assembly/build.py Running.services; broker/assembly/build_pop.py PopParts.services;"
+        " broker/delay/delay_service.py DelayService._files"
         " DelayService.levels"
         " DelayService._not_before_ns; broker/flow_control/fast_failure.py FastFailure._executors;"
         " broker/ha/slave_mirror.py SlaveMirror._files; remoting/http_server.py HttpServer._routes;"
@@ -36,7 +37,8 @@ QUIET_TABLES: Final = [
         " client/producer/producer_options.py _RANGES;"
         " client/sender/retry.py DEFAULT_RETRY_RESPONSE_CODES RetryPolicy.retry_response_codes;"
         " client/producer/send_port.py SendPort.retry_response_codes; remoting/codec.py _NO_EXTRA;"
-        " remoting/codec_binary.py _LENGTHS _name_bytes; remoting/codec_json.py _LANGUAGES; remoting/codec_msgpack.py"
+        " remoting/codec_binary.py _CUT _LENGTHS _name_bytes; remoting/codec_json.py _LANGUAGES;"
+        " remoting/codec_msgpack.py"
         " _ARRAY_HEAD_BYTES _INT_BYTES _DECODERS _REQUEST_DECODERS; remoting/string_map.py _BOOLS _NONE _SMALL",
         "constants of the code",
     ),
@@ -71,7 +73,9 @@ QUIET_TABLES: Final = [
         "one entry for each name server of the settings",
     ),
     Quiet(
-        "broker/group/consumer_offsets.py _OffsetsFile.offset_table; broker/group/subscription_groups.py"
+        "broker/group/request_modes.py _File.message_request_mode_map; broker/pop/ordered_batches.py _File.table;"
+        " broker/pop/pop_snapshot.py PopSnapshot._loaded _File.queues;"
+        " broker/group/consumer_offsets.py _OffsetsFile.offset_table; broker/group/subscription_groups.py"
         " _GroupsFile.subscription_group_table; broker/topic/topic_table.py _TopicsFile.topic_config_table;"
         " broker/transaction/transaction_recovery.py _ProgressFile.checks; broker/transaction/transaction_service.py"
         " _Snapshot.checks; broker/ha/slave_mirror.py _Deletions.deleted_topics; broker/registration.py"
@@ -80,8 +84,10 @@ QUIET_TABLES: Final = [
         "the form of a file or body, of a table that has its own row; it lives while it is read or written",
     ),
     Quiet(
+        "broker/pop/pop_reader.py Popped.counts Popped.queues Popped.results;"
         "broker/delay/delivery.py Delivery.later; broker/pull/pull_service.py Resumed.offsets;"
-        " broker/request/request_task.py Drain.answers Drain.stages_ns Drain.tasks; broker/send/native_append.py"
+        " broker/request/request_task.py Drain.answers Drain.released Drain.stages_ns Drain.tasks;"
+        " broker/send/native_append.py"
         " NativeSend.half_runs NativeSend.positions NativeSend.refusals NativeSend.verdicts;"
         " broker/send/reply_processor.py _Reply.properties; broker/send/rocketmq_send.py"
         " RocketMQSend.metas RocketMQSend.records; broker/send/send_batch.py Appended.first_queue_offsets"
@@ -165,7 +171,8 @@ QUIET_TABLES: Final = [
     Quiet(
         "client/pull/offsets.py OffsetTable._dirty OffsetTable._offsets; client/pull/pull_wire.py"
         " PullWire._first_commits PullWire._suggested; client/push/rebalance_service.py RebalanceService._shared_out"
-        " RebalanceService.pulls RebalanceService._missing RebalanceService._first_queues RebalanceService._starts;"
+        " RebalanceService.pulls RebalanceService._missing RebalanceService._first_queues RebalanceService._starts"
+        " RebalanceService._came;"
         " client/handlers/consumer_statistics.py *; client/handlers/handler_watch.py *;"
         " client/handlers/handlers.py *; client/handlers/lock_waits.py *; client/handlers/ordered.py *;"
         " client/handlers/queue_locks.py *; client/handlers/worker_pool.py Worker*",

@@ -13,6 +13,38 @@ _OPEN = "tests/broker/transaction/test_transaction_table.py"
 
 TABLES: Final = [
     Row(
+        "broker/pop/pop_ledger.py PopLedger.queues PopLedger._heap; broker/pop/pop_queue.py PopQueue.unacked"
+        " PopQueue.buckets; broker/pop/revival.py Revival._waiting",
+        "pops of ever new groups, messages that are never acknowledged, times that change without end",
+        "pop_inflight_message_threshold a queue, pop_unacked_max and pop_queues_max in all; a queue has 600 buckets"
+        " with two entries a message; 65,536 copies wait for the disk",
+        "tests/broker/pop/test_pop_ledger.py::test_limits_in_all"
+        " tests/broker/pop/test_pop_ledger.py::test_changes_without_end_keep_the_buckets_small"
+        " tests/broker/pop/test_pop_ledger.py::test_a_million_messages_in_flight_take_less_than_300_mb",
+        declares="messages in flight; popped queues",
+    ),
+    Row(
+        "broker/pop/ordered_batches.py OrderedBatches._table OrderedBatches._heap OrderedBatches._waits"
+        " OrderBatch.offset_list OrderBatch.consumed OrderBatch.next_visible",
+        "ordered pops of ever new groups and queues",
+        "pop_ordered_batches_max batches of 32 messages; one entry of the heap a batch and change that ends it earlier",
+        "tests/broker/pop/test_ordered_batches.py::test_batches_are_bounded",
+        declares="ordered batches",
+    ),
+    Row(
+        "broker/pop/pop_service.py PopHolds.watched",
+        "pops that wait for ever new groups and topics",
+        "an entry for what waits, and nothing when it ends; those that wait are bounded in count and bytes",
+        "tests/broker/pop/test_pop_service.py::test_what_is_watched_goes_with_the_holds",
+    ),
+    Row(
+        "broker/group/request_modes.py RequestModes._modes",
+        "modes for ever new pairs of topic and group",
+        "topic and group must exist; as many as subscription_groups_max",
+        "tests/broker/admin/test_assignments.py::test_the_request_mode_is_kept_and_listed",
+        declares="request modes",
+    ),
+    Row(
         "broker/group/client_table.py ClientTable._producers ClientTable._consumers ClientTable._producer_ids"
         " ClientTable._groups_of ConsumerGroup.clients ConsumerGroup.subscriptions ConsumerGroup.wishes"
         " ConsumerGroup.shared",
@@ -23,15 +55,31 @@ TABLES: Final = [
         declares="clients; clients and subscriptions",
     ),
     Row(
-        "auth/guard.py AuthGuard.sessions AuthGuard.failures; auth/session.py Session.verdicts;"
+        "auth/guard.py AuthGuard.sessions AuthGuard.failures; auth/session.py Session.verdicts Remembered._sessions;"
         " auth/denials.py Denials.entries Denials.counts; namesrv/server.py"
         " NamesrvApp._auth_asked",
         "one user from ever new addresses, ever new names of topics, wrong signatures without end",
-        "10,000 sessions with 10,000 verdicts each and 4,096 addresses, then they start again; the last 1,000 denials;"
+        "10,000 sessions with 10,000 verdicts each, 100,000 in all, and 4,096 addresses, then they start again; names"
+        " of at most 255 characters; the last 1,000 denials;"
         " 50 wrong signatures a second and address are checked; 256 requests of administrators wait",
         "tests/auth/test_guard.py::test_what_a_peer_can_fill_is_bounded"
+        " tests/auth/test_guard.py::test_names_without_end_of_one_user_at_many_addresses_are_forgotten"
+        " tests/auth/test_guard.py::test_a_name_longer_than_any_policy_has_is_not_remembered"
         " tests/auth/test_guard.py::test_many_wrong_signatures_are_refused_unread_for_a_second",
-        declares="sessions; failures by address; verdicts of a session; denials",
+        declares="sessions; failures by address; verdicts of a session; verdicts of all sessions; denials",
+    ),
+    Row(
+        "broker/stats/rpc_times.py RpcTimes._counts RpcTimes._sums_ns; broker/send/short_drain.py"
+        " ShortDrain._quick_codes",
+        "requests with ever new codes",
+        "one entry for each code that there is, and one for all others",
+        "tests/broker/stats/test_rpc_times.py::test_codes_of_a_peer_s_making_are_one",
+    ),
+    Row(
+        "remoting/connection.py Connection.sent_topics",
+        "sends to ever new topics",
+        "the latest 16 names of at most 255 characters a connection",
+        "tests/broker/metrics/test_connz.py::test_it_says_to_which_topics_sends_go_of_each_kind",
     ),
     Row(
         "auth/http_access.py HttpAccess.failures",
@@ -52,10 +100,13 @@ TABLES: Final = [
     ),
     Row(
         "auth/auth_table.py EntryBody.actions EntryBody.source_ips PolicyBody.entries _AclBody.policies _FileBody.users"
-        " _FileBody.acls",
-        "an administrator's users and policies without end",
-        "10,000 users, 1,000 entries each, 100 addresses an entry",
-        "tests/auth/test_auth_table.py::test_users_and_entries_are_bounded",
+        " _FileBody.acls; auth/rules.py _Index.literals _Index.anys Rules._types",
+        "an administrator's users and policies without end; requests that name thousands of topics under them",
+        "10,000 users, 1,000 entries each, 100 addresses an entry; a decision looks up the entries for a name; 5,000"
+        " names and a body of 512 KiB a request",
+        "tests/auth/test_auth_table.py::test_users_and_entries_are_bounded"
+        " tests/auth/test_rules.py::test_a_decision_looks_at_the_entries_for_its_name_alone"
+        " tests/auth/test_guard.py::test_a_request_that_names_too_much_is_refused_before_all_is_decided",
     ),
     Row(
         "broker/group/client_processor.py ClientProcessor._conflicts",
@@ -140,10 +191,10 @@ TABLES: Final = [
     ),
     Row(
         "broker/send/short_rocketmq.py ShortRocketMQ._routes; broker/send/short_rocketmq_answers.py"
-        " RocketMQRoute.answers RocketMQRoute.long_answers; broker/send/short_rocketmq_templates.py Templates.long"
-        " Templates.usual",
+        " RocketMQRoute.answers RocketMQRoute.long_answers RocketMQRoute.permitted;"
+        " broker/send/short_rocketmq_templates.py Templates.long Templates.usual",
         "ever new headers and properties in RocketMQ's forms",
-        "20,000 routes of 4 KiB, 4,096 kinds of properties of 1 KiB, twenty lengths of an offset",
+        "20,000 routes of 4 KiB with 64 users, 4,096 kinds of properties of 1 KiB, twenty lengths of an offset",
         "tests/broker/send/test_short_rocketmq.py::test_each_odd_kind_of_properties",
     ),
     Row(
@@ -443,12 +494,14 @@ TABLES: Final = [
     ),
     Row(
         "client/sender/fault_items.py FaultItems.avoided; client/sender/retry_budget.py RetryBudget._buckets;"
-        " client/sender/attempt_log.py AttemptLog._kinds; client/connection/rocketmq_limits.py RocketMQLimits._logged",
+        " client/sender/attempt_log.py AttemptLog._kinds; client/connection/rocketmq_limits.py RocketMQLimits._logged;"
+        " client/push/pull_failures.py PullFailures._kinds",
         "ever new brokers and answers",
-        "4,096 brokers, 8 kinds of answers, texts of 300 characters",
+        "4,096 brokers, 8 kinds of answers, 1,000 kinds of failed pulls, texts of 300 characters",
         "tests/client/sender/test_fault_items.py::test_the_number_of_items_is_bounded"
         " tests/client/sender/test_retry_budget.py::test_the_number_of_buckets_is_bounded"
-        " tests/client/sender/test_attempt_log.py::test_kinds_are_bounded",
+        " tests/client/sender/test_attempt_log.py::test_kinds_are_bounded"
+        " tests/client/push/test_pull_failures.py::test_what_it_remembers_is_bounded",
     ),
     Row(
         "client/producer/short_targets.py ShortTargets.topics ShortTargets._lines ShortTargets._unfit"

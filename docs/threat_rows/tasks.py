@@ -108,11 +108,13 @@ TASKS: Final = [
     Row(
         "broker/delay/delay_service.py DelayService.start; broker/staged/staged_service.py StagedService.start;"
         " broker/transaction/transaction_service.py TransactionService.start; broker/lock/lock_manager.py"
-        " LockManager.start; broker/housekeeping.py Housekeeping.start",
+        " LockManager.start; broker/housekeeping.py Housekeeping.start; broker/pop/pop_snapshot.py PopState.start;"
+        " broker/pop/revival.py Revival.start",
         "messages, chunks or locks that make a service fail again and again",
         "what cannot be done is reported and skipped; one table's error does not stop the next",
         "tests/broker/delay/test_delay_service.py::test_what_cannot_be_delivered_is_reported_and_skipped"
-        " tests/broker/test_housekeeping.py::test_one_table_that_cannot_be_written_does_not_keep_the_others",
+        " tests/broker/test_housekeeping.py::test_one_table_that_cannot_be_written_does_not_keep_the_others"
+        " tests/broker/pop/test_revival.py::test_what_cannot_be_copied_waits_and_what_is_gone_is_reported",
     ),
     Row(
         "remoting/http_server.py HttpServer.start; broker/metrics/telemetry.py Telemetry.start;"

@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from pocketmq.client.staged.staged_transaction import StagedWrite
 from pocketmq.pipeline.errors import OptionIllegal
 from pocketmq.pipeline.options import Options
+from pocketmq.pipeline.servers import check_hosts
 from pocketmq.pipeline.sink.sink_plan import SinkPlan
 from pocketmq.pipeline.sink.sink_task import abort_parts, commit_parts, write_rows
 
@@ -40,7 +41,7 @@ class TopicWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
-        self._plan = SinkPlan.of(options, schema, streaming=False)
+        self._plan = _checked(SinkPlan.of(options, schema, streaming=False))
 
     def write(self, iterator: Iterator[Any]) -> PartMessage:
         """Stage the rows of a task, which come as Arrow batches."""
@@ -61,7 +62,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
-        self._plan = SinkPlan.of(options, schema, streaming=True)
+        self._plan = _checked(SinkPlan.of(options, schema, streaming=True))
 
     def write(self, iterator: Iterator[Any]) -> PartMessage:
         """Stage the rows of a task, which come as Arrow batches."""
@@ -101,6 +102,12 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
                 hint="continuous processing is not supported; use a trigger by processing time or availableNow",
             )
         return self._plan.transactional_id or f"spark-{query}", int(batch)
+
+
+def _checked(plan: SinkPlan) -> SinkPlan:
+    if TaskContext.get() is None:  # in the driver, once
+        check_hosts(plan.namesrv)
+    return plan
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

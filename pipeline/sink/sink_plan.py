@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, MapType, StringType, StructType, TimestampType
 
 from pocketmq.client.message.validation import check_sendable_topic
 from pocketmq.client.staged.chunk_writer import CHUNK_BYTES
@@ -18,6 +18,7 @@ from pocketmq.common.topics import check_group_name
 from pocketmq.pipeline.access import ACCESS_OPTIONS, NO_ACCESS, Access
 from pocketmq.pipeline.errors import OptionIllegal, SchemaIllegal
 from pocketmq.pipeline.options import Options
+from pocketmq.pipeline.servers import namesrv_of
 
 SINK_OPTIONS: Final = (
     "namesrv",
@@ -48,7 +49,17 @@ _SPARK_TYPES: Final[dict[str, tuple[type[DataType], ...]]] = {
     "int32": (IntegerType,),
     "map<string, string>": (MapType,),
 }
-COLUMNS: Final = {name: _SPARK_TYPES[kind] for name, kind in SINK_COLUMNS.items()}
+LEVEL: Final = "delay_level"
+DELIVER_AT: Final = "deliver_at"
+DELAY_COLUMNS: Final = (LEVEL, DELIVER_AT)
+USER_PROPERTIES: Final = "user_properties"
+"""As the source calls the properties that are the user's own, so that a topic can be copied."""
+COLUMNS: Final[dict[str, tuple[type[DataType], ...]]] = {
+    **{name: _SPARK_TYPES[kind] for name, kind in SINK_COLUMNS.items()},
+    USER_PROPERTIES: (MapType,),
+    LEVEL: (IntegerType,),
+    DELIVER_AT: (TimestampType,),
+}
 """Column → the Spark types that it may have."""
 KAFKA_COLUMNS: Final = {
     "value": "body",
@@ -76,6 +87,8 @@ class SinkPlan:
     gone: tuple[str, ...] = ()
     """Brokers that will never return."""
     fail_on_data_loss: bool = True
+    has_delays: bool = False
+    """Whether there is a column of delays."""
     access: Access = NO_ACCESS
 
     @classmethod
@@ -94,6 +107,13 @@ class SinkPlan:
         except PocketMQError as error:
             raise OptionIllegal("bad option", why=f"group={group!r}: {error}") from error
         transactional = options.flag("transactional", True)
+        delays = [name for name in DELAY_COLUMNS if name in schema.names]
+        if delays and transactional:
+            raise OptionIllegal(
+                "cannot be written",
+                why=f"a transaction holds no delayed messages, and there is a column {delays[0]}",
+                hint='.option("transactional", "false"): at least once; or drop the column',
+            )
         transactional_id = options.text("txnAppId", "")
         if len(transactional_id) > ID_CHARS_MAX or not transactional_id.isprintable():
             raise OptionIllegal("bad option", why=f"txnAppId is not 1 to {ID_CHARS_MAX} printable characters")
@@ -116,7 +136,7 @@ class SinkPlan:
         if not streaming and not transactional_id:
             transactional_id, keep_hours = f"spark-batch-{uuid.uuid4()}", BATCH_KEEP_HOURS
         return cls(
-            namesrv=options.text("namesrv"),
+            namesrv=namesrv_of(options),
             topic=topic,
             group=group,
             transactional=transactional,
@@ -127,6 +147,7 @@ class SinkPlan:
             version=options.number("txnVersion", 0),
             gone=tuple(sorted({text.strip() for text in options.text("brokersGone", "").split(",")} - {""})),
             fail_on_data_loss=options.flag("failOnDataLoss", True),
+            has_delays=bool(delays),
             access=Access.of(options),
         )
 
@@ -163,6 +184,10 @@ def check_columns(schema: StructType, topic: str | None) -> None:
             why="there is no column body",
             hint='name one, say df.select(to_json(struct("*")).alias("body"))',
         )
+    if USER_PROPERTIES in names_given and "properties" in names_given:
+        raise SchemaIllegal(
+            "cannot be written", why=f"{USER_PROPERTIES} and properties mean the same", hint="drop one of them"
+        )
     if topic is None and "topic" not in names_given:
         raise SchemaIllegal(
             "cannot be written", why="no topic is named", hint='.option("topic", …), or a column topic of type string'
@@ -174,6 +199,10 @@ def _cure(column: str) -> str:
         return "cast it to string, or use to_json or to_avro"
     if column == "keys":
         return "cast it to string; of an array make one text: array_join(keys, ' ')"
-    if column == "properties":
+    if column == LEVEL:
+        return "cast it to int: 1 to 18, the broker's delay levels"
+    if column == DELIVER_AT:
+        return "cast it to timestamp; of a delay: current_timestamp() + interval 90 seconds"
+    if column in ("properties", USER_PROPERTIES):
         return "transform_values(properties, (name, value) -> string(value))"
     return "cast it to string"

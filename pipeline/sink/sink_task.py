@@ -18,6 +18,7 @@ from pocketmq.client.staged.staged_transaction import StagedTransactions, Staged
 from pocketmq.common.errors import PocketMQError
 from pocketmq.common.message import Message
 from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
+from pocketmq.pipeline.sink.delayed import DelayedRows, as_message_columns
 from pocketmq.pipeline.sink.sink_plan import SinkPlan
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def write_rows(
     """Write the rows of a task; return the staged write for the driver's commit. On an error, drop the staged rows from
     all reachable brokers, and raise it.
     """
+    batches = map(as_message_columns, batches)
     if not plan.transactional:
         return _write_plain(plan, StagedWrite(transactional_id, version, attempt), turn, batches)
     iterator = iter(batches)
@@ -127,6 +129,7 @@ def _write_plain(plan: SinkPlan, part: StagedWrite, turn: int, batches: "Iterabl
         in_order=False,
     )
     iterator = iter(batches)
+    delayed = DelayedRows(plan)
 
     def run(work: Coroutine[Any, Any, ResultT]) -> ResultT:
         return loop.run_until_complete(work)
@@ -135,18 +138,20 @@ def _write_plain(plan: SinkPlan, part: StagedWrite, turn: int, batches: "Iterabl
         run(transactions.start())
         try:
             for batch in iterator:
+                undelayed = run(delayed.take(batch)) if plan.has_delays else batch
                 try:
-                    run(writer.write(batch))
+                    run(writer.write(undelayed))
                 except NotSupportedByBrokerError:
                     if writer.chunks:
                         raise
-                    return run(_send_messages(plan, part, _chained(batch, iterator)))
+                    return run(_send_messages(plan, part, _chained(undelayed, iterator), delayed))
             run(writer.close())
         except BaseException:
             run(writer.cancel())
             raise
-        return StagedWrite(part.transactional_id, part.version, part.attempt, {}, writer.rows)
+        return StagedWrite(part.transactional_id, part.version, part.attempt, {}, writer.rows + delayed.sent)
     finally:
+        run(delayed.stop())
         run(transactions.stop())
         loop.close()
 
@@ -156,14 +161,17 @@ def _chained(first: "RecordBatch", rest: "Iterator[RecordBatch]") -> "Iterator[R
     yield from rest
 
 
-async def _send_messages(plan: SinkPlan, part: StagedWrite, batches: "Iterator[RecordBatch]") -> StagedWrite:
+async def _send_messages(
+    plan: SinkPlan, part: StagedWrite, batches: "Iterator[RecordBatch]", delayed: DelayedRows
+) -> StagedWrite:
     """Send rows to a RocketMQ broker as its producers do."""
     count = 0
     timeout_ms = max(1000, min(plan.wait_ms, 60_000))
     async with Producer(
         plan.group, plan.namesrv, send_msg_timeout_ms=timeout_ms, **plan.access.arguments()
     ) as producer:
-        for batch in batches:
+        for each in batches:
+            batch = await delayed.take(each) if plan.has_delays else each
             rows = MessageRows(batch, plan.topic, MAX_MESSAGE_SIZE, first_row=count)  # names a bad row
             try:
                 await producer.send_batch(messages_of(rows))
@@ -172,7 +180,7 @@ async def _send_messages(plan: SinkPlan, part: StagedWrite, batches: "Iterator[R
                     raise BrokerAway("rows not sent", why=str(error), hint="Spark tries the task again") from error
                 raise
             count += len(rows)
-    return StagedWrite(part.transactional_id, part.version, part.attempt, {}, count)
+    return StagedWrite(part.transactional_id, part.version, part.attempt, {}, count + delayed.sent)
 
 
 def messages_of(rows: MessageRows) -> list[Message]:

@@ -34,14 +34,18 @@ TYPES: Final[dict[str, DataType]] = {
     "store_timestamp": TimestampType(),
     "born_host": StringType(),
     "reconsume_times": IntegerType(),
+    "sharding_key": StringType(),
+    "user_properties": MapType(StringType(), StringType()),
 }
 """Column → type, in the order of the default schema."""
 PROPERTIES: Final = "properties"
+NAMED_ONLY: Final = frozenset({"sharding_key", "user_properties"})
+"""Columns that a query gets when its schema names them."""
 
 
 def default_schema(*, with_properties: bool) -> StructType:
     """Return all columns; the map of properties only on request, because it costs half of a scan."""
-    names = [name for name in TYPES if name != PROPERTIES or with_properties]
+    names = [name for name in TYPES if name not in NAMED_ONLY and (name != PROPERTIES or with_properties)]
     return StructType([StructField(name, TYPES[name]) for name in names])
 
 

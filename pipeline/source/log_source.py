@@ -21,6 +21,7 @@ from pocketmq.pipeline.errors import DataLost
 from pocketmq.pipeline.options import Options
 from pocketmq.pipeline.source.columns import check_schema, default_schema
 from pocketmq.pipeline.source.pushdown import Wanted, wanted_by
+from pocketmq.pipeline.source.worker import settle
 from pocketmq.store.offline.buffers import buffers_left
 from pocketmq.store.offline.log_walk import Finding, LogRange
 from pocketmq.store.offline.reader import StoreReader
@@ -111,7 +112,7 @@ class LogReader(DataSourceReader):
         """Read in a task."""
         if not isinstance(partition, PartPartition):  # None: a plan without tasks
             return
-        reader = StoreReader.open(self._path)
+        reader = StoreReader.open(self._path, reuses=True)
         findings: list[Finding] = []
         try:
             for chunk in reader.chunks(partition.part, findings.append):
@@ -123,6 +124,7 @@ class LogReader(DataSourceReader):
                     yield batch.slice(at, self._batch_rows)
         finally:
             reader.close()
+            settle()
         bad = [each for each in findings if each.kind == "damage"]
         if bad:
             size = sum(each.end - each.start for each in bad)

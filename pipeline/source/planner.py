@@ -4,8 +4,9 @@ Lives here: ``Planner``: one client with its own loop, called from Spark's synch
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 import numpy as np
@@ -15,12 +16,13 @@ from pocketmq.client.connection.instance import ClientInstance
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import NoRoute
 from pocketmq.client.pull.pull_wire import PullResult, PullWire
-from pocketmq.common.errors import Cause, PocketMQError
+from pocketmq.common.errors import Cause, CorruptRecord, PocketMQError
 from pocketmq.common.record_columns import RecordColumns, parse_columns
 from pocketmq.common.topics import is_dlq_topic, is_retry_topic, is_system_topic
 from pocketmq.pipeline.access import NO_ACCESS, Access
-from pocketmq.pipeline.errors import BrokerAway, OptionIllegal
-from pocketmq.pipeline.source.identity import topic_identity
+from pocketmq.pipeline.errors import BrokerAway
+from pocketmq.pipeline.servers import check_hosts
+from pocketmq.pipeline.source.identity import masters, topic_identity
 from pocketmq.pipeline.source.notes import Waiting, print_note
 from pocketmq.pipeline.source.positions import Positions, QueueKey
 from pocketmq.remoting.codes import ResponseCode
@@ -46,6 +48,16 @@ class QueuesAway(PocketMQError):
     default_cause = Cause.NO_ROUTE
 
 
+class QueuesGone(PocketMQError):
+    """Registered brokers no longer have queues that a query reads: their topic was deleted, or has fewer queues."""
+
+    default_cause = Cause.NO_ROUTE
+
+    def __init__(self, keys: Sequence[QueueKey]) -> None:
+        super().__init__("queues are gone", why=f"the first of {len(keys)} is {keys[0].text}")
+        self.keys = tuple(keys)
+
+
 class Planner:
     """Answers of brokers for the driver. Retries retriable errors for ``wait_ms``, then raises ``BrokerAway``.
 
@@ -60,6 +72,7 @@ class Planner:
         self._loop = asyncio.new_event_loop()
         self._instance: ClientInstance | None = None
         self._wire: PullWire
+        self._told_absent: set[str] = set()
 
     def close(self) -> None:
         """Close the connections and the loop."""
@@ -72,10 +85,7 @@ class Planner:
 
     def topics_like(self, pattern: str) -> list[str]:
         """Return the topics whose whole name matches a regular expression, without system topics."""
-        try:
-            compiled = re.compile(pattern)
-        except re.error as error:
-            raise OptionIllegal("bad option", why=f"subscribePattern={pattern!r}: {error}") from error
+        compiled = re.compile(pattern)
 
         async def ask(instance: ClientInstance) -> list[str]:
             async with Admin(instance=instance) as admin:
@@ -85,39 +95,60 @@ class Planner:
         hidden = (is_system_topic, is_retry_topic, is_dlq_topic)
         return sorted(name for name in names if compiled.fullmatch(name) and not any(each(name) for each in hidden))
 
-    def queues(self, topics: Iterable[str], expected: Iterable[QueueKey] = ()) -> list[QueueKey]:
-        """Return the readable queues of topics. Raises ``TopicUnknown``.
+    def queues(
+        self, topics: Iterable[str], expected: Iterable[QueueKey] = (), *, absent_ok: bool = False
+    ) -> list[QueueKey]:
+        """Return the readable queues of topics. Raises ``TopicUnknown``, unless ``absent_ok``, and ``QueuesGone``.
 
         ``expected``: queues that a running query reads. When a broker dies, its queues leave the route: the planner
-        waits for them as for an answer.
+        waits for them as for an answer. Those that a registered broker does not have are gone.
         """
-        known = set(expected)
+        known, chosen = set(expected), list(topics)
 
         async def ask(instance: ClientInstance) -> list[QueueKey]:
-            found: list[QueueKey] = []
-            for topic in topics:
-                try:
-                    route = await instance.refresh(topic)
-                except NoRoute as error:
-                    if not any(key.topic == topic for key in known):
-                        raise TopicUnknown(
-                            f"topic {topic} not found",
-                            why=str(error),
-                            hint="check the name and namesrv; pocketmq topic list shows all topics",
-                        ) from error
-                    raise QueuesAway(str(error)) from error
-                found += [QueueKey(topic, queue.broker_name, queue.queue_id) for queue in route.read_queues]
-            missing = sorted(known - set(found))
+            found = await self._routes(instance, chosen, known, absent_ok)
+            if missing := known - set(found):
+                registered = await masters(instance)
+                if any(key.broker in registered for key in missing):  # it may have registered between the two
+                    found = await self._routes(instance, chosen, known, absent_ok)
+                    missing = known - set(found)
+                    gone = sorted(key for key in missing if key.broker in registered)
+                    if gone:
+                        raise QueuesGone(gone)
             if missing:
-                key = missing[0]
+                key = min(missing)
                 raise QueuesAway(
                     f"{len(missing)} queues have no route",
                     why=f"the first is {key.topic} queue {key.queue_id} on {key.broker}",
-                    hint="is that broker down, or was the topic deleted?",
+                    hint="is that broker down?",
                 )
             return found
 
         return self._run(ask, "routes of the topics")
+
+    async def _routes(
+        self, instance: ClientInstance, topics: list[str], known: set[QueueKey], absent_ok: bool
+    ) -> list[QueueKey]:
+        """Return the queues that name servers know now."""
+        found: list[QueueKey] = []
+        for topic in topics:
+            try:
+                route = await instance.refresh(topic)
+            except NoRoute as error:
+                if any(key.topic == topic for key in known):
+                    continue
+                if not absent_ok:
+                    raise TopicUnknown(
+                        f"topic {topic} not found",
+                        why=str(error),
+                        hint="check the name and namesrv; pocketmq topic list shows all topics",
+                    ) from error
+                if topic not in self._told_absent:
+                    self._told_absent.add(topic)
+                    print_note(f"topic {topic} not found: no rows of it until it exists")
+                continue
+            found += [QueueKey(topic, queue.broker_name, queue.queue_id) for queue in route.read_queues]
+        return found
 
     def identities(self, keys: Iterable[QueueKey]) -> dict[tuple[str, str], str]:
         """Return the identity of each topic on each broker; empty if the broker gives none (RocketMQ)."""
@@ -171,7 +202,8 @@ class Planner:
                 results = await self._wire.pull(key.broker, [(_queue(key), offset)], None, max_messages=1, max_bytes=1)
                 for result in results:
                     if len(result.body):
-                        return int(_columns(result).store_timestamps[0])
+                        with contextlib.suppress(CorruptRecord):  # a damaged message has no time; the tasks report it
+                            return int(_columns(result).store_timestamps[0])
                 return None
 
             times = await asyncio.gather(*(one(key, offset) for key, offset in offsets.items()))
@@ -197,8 +229,9 @@ class Planner:
                     results = await sample(key, moved.min_offset)
                 for result in results:
                     if len(result.body):
-                        count += len(_columns(result))
-                        size += len(result.body)
+                        with contextlib.suppress(CorruptRecord):
+                            count += len(_columns(result) if result.sizes is None else result.sizes)
+                            size += len(result.body)
             return size / count if count else 1.0
 
         return max(1.0, self._run(ask, "sizes of records"))
@@ -242,6 +275,7 @@ class Planner:
 
     async def _started(self) -> ClientInstance:
         if self._instance is None:
+            check_hosts(self._namesrv)
             instance = ClientInstance(self._namesrv, **self._access.arguments())
             await instance.start()
             self._instance = instance

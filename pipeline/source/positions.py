@@ -26,6 +26,11 @@ class QueueKey(NamedTuple):
     broker: str
     queue_id: int
 
+    @property
+    def text(self) -> str:
+        """The queue in words."""
+        return f"{self.topic} queue {self.queue_id} of {self.broker}"
+
 
 @dataclass(slots=True, frozen=True)
 class QueueRange:
@@ -84,6 +89,13 @@ class Positions:
             ) from error
         return positions
 
+    def drop(self, keys: Iterable[QueueKey]) -> None:
+        """Forget queues, and the identities of topics that have no others."""
+        for key in keys:
+            self.offsets.pop(key, None)
+        kept = {(key.topic, key.broker) for key in self.offsets}
+        self.identities = {pair: identity for pair, identity in self.identities.items() if pair in kept}
+
     def check_identities(self, now: Mapping[tuple[str, str], str]) -> None:
         """Raise ``DataLost`` for a topic that was deleted and created again. Unknown identities pass."""
         for (topic, broker), identity in self.identities.items():
@@ -125,10 +137,10 @@ def admit(start: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], rows_max:
     return {key: ends[key] - waiting[key] + granted[key] for key in ends}
 
 
-def cut(ranges: Iterable[QueueRange], tasks_wanted: int) -> list[list[QueueRange]]:
+def cut(ranges: Iterable[QueueRange], tasks_wanted: int, rows_max: int = 0) -> list[list[QueueRange]]:
     """Return the work of each task: about equal shares of rows, ranges split where necessary, one broker per task.
 
-    ``tasks_wanted`` 0: choose by the number of rows.
+    ``tasks_wanted`` 0: choose by the number of rows. ``rows_max``: the most rows of a task; 0: no limit.
     """
     by_broker: dict[str, list[QueueRange]] = {}
     for each in ranges:
@@ -139,6 +151,8 @@ def cut(ranges: Iterable[QueueRange], tasks_wanted: int) -> list[list[QueueRange
     queues = sum(len(parts) for parts in by_broker.values())
     wanted = tasks_wanted or min(max(queues, TASKS_MIN), max(TASKS_MIN, -(-total // TASK_ROWS)))
     share = max(1, -(-total // min(wanted, total)))
+    if rows_max:
+        share = min(share, rows_max)
     tasks: list[list[QueueRange]] = []
     for _, parts in sorted(by_broker.items()):
         task: list[QueueRange] = []

@@ -2,7 +2,7 @@
 
 A family is a module: its header structs, its bodies, and ``SPECS``, one row a request code. In order: ``spec`` defines
 a row, ``access`` a permission, ``body`` and ``lenient`` write and read JSON. Then
-``hello`` and ``authenticate``, which open a connection, ``client``, ``send``, ``pull``, ``offset``, ``topic``,
+``hello`` and ``authenticate``, which open a connection, ``client``, ``send``, ``pull``, ``pop``, ``offset``, ``topic``,
 ``group``, ``relay`` (running consumers), ``lock``, ``transaction``, ``staged``, ``broker``, ``acl``,
 ``namesrv``, ``ha``.
 ``PROTOCOL`` holds all rows.
@@ -26,6 +26,7 @@ from pocketmq.remoting.protocol import (
     lock,
     namesrv,
     offset,
+    pop,
     pull,
     relay,
     send,
@@ -41,6 +42,7 @@ FAMILIES: Final[Mapping[str, tuple[Spec, ...]]] = {
     "client": client.SPECS,
     "send": send.SPECS,
     "pull": pull.SPECS,
+    "pop": pop.SPECS,
     "offset": offset.SPECS,
     "transaction": transaction.SPECS,
     "staged": staged.SPECS,

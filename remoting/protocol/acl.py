@@ -141,7 +141,7 @@ class WhoAmIBody(Body):
     """Empty: the server knows no users."""
     user_type: str = ""
     how: str = ""
-    """``proof``, ``signature``; empty where nothing is checked."""
+    """``proof``, ``signature``, ``certificate``; empty where nothing is checked."""
     address: str = ""
     authorization: bool = False
     """Whether policies count on this server."""
@@ -165,6 +165,8 @@ class AuthTestBody(Body):
     why: str = ""
     entry: PolicyEntryInfo | None = None
     policy_type: str = ""
+    needs: str = ""
+    """All that the request code needs; empty where an action was tried."""
 
 
 class AuthLogRequestHeader(Header, frozen=True):

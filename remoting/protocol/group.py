@@ -108,13 +108,15 @@ class ProducerConnection(Body):
 
 
 class ProducerInfo(Body):
-    """One producer; ``last_update_timestamp`` is the wall time of its last heartbeat in ms."""
+    """One producer; ``last_update_timestamp`` is the wall time of its last heartbeat in ms. ``topics``: those that its
+    connection was seen to send to, which RocketMQ does not tell."""
 
     client_id: str = ""
     remote_ip: str = msgspec.field(name="remoteIP", default="")
     language: str = "OTHER"
     version: int = 0
     last_update_timestamp: int = 0
+    topics: list[str] = []
 
 
 class ProducerTableInfo(Body):
@@ -127,6 +129,17 @@ class GroupList(Body):
     """QUERY_TOPIC_CONSUME_BY_WHO, GROUP_LIST."""
 
     group_list: list[str] = []
+
+
+class GroupRetryPolicy(Body, omit_defaults=True):
+    """When a message that a group has failed comes again: after the times of ``customized_retry_policy``, or of
+    ``exponential_retry_policy``; RocketMQ 5's, as its clients and tools write it."""
+
+    type: str = "CUSTOMIZED"
+    exponential_retry_policy: dict[str, int] | None = None
+    """``initial``, ``max`` in ms, ``multiplier``."""
+    customized_retry_policy: dict[str, list[int]] | None = None
+    """``next``: the times in ms."""
 
 
 class SubscriptionGroupConfigBody(Body):
@@ -144,6 +157,8 @@ class SubscriptionGroupConfigBody(Body):
     notify_consumer_ids_changed_enable: bool = True
     group_sys_flag: int = 0
     consume_timeout_minute: int = 15
+    group_retry_policy: GroupRetryPolicy | None = None
+    """RocketMQ 5's, kept for its clients over gRPC."""
     attributes: dict[str, str] | None = {}
     """RocketMQ 5's; ours: the user who has created the group."""
 

@@ -175,6 +175,13 @@ class SetMessageRequestMode(Body):
     consumer_group: str = ""
     mode: MessageRequestMode = "PULL"
     pop_share_queue_num: int = 0
+    """Queues of how many other members a member also pops; 0: it pops all queues."""
+
+
+class MessageRequestModes(Body):
+    """GET_ALL_MESSAGE_REQUEST_MODE (5.3): topic → group → mode."""
+
+    message_request_mode_map: dict[str, dict[str, SetMessageRequestMode]] = {}
 
 
 _R = RequestCode
@@ -203,7 +210,7 @@ SPECS: Final = (
     ),
     Spec(_R.QUERY_ASSIGNMENT, Pool.ADMIN, SUB_BODY, body=QueryAssignmentRequest, answer=QueryAssignmentAnswer),
     Spec(_R.SET_MESSAGE_REQUEST_MODE, Pool.ADMIN, UPDATE_CLUSTER, body=SetMessageRequestMode),
-    Spec(_R.GET_ALL_MESSAGE_REQUEST_MODE, Pool.NOBODY, GET_CLUSTER),
+    Spec(_R.GET_ALL_MESSAGE_REQUEST_MODE, Pool.ADMIN, GET_CLUSTER, answer=MessageRequestModes),
     Spec(
         _R.NATIVE_PULL,
         Pool.PULL,

@@ -7,11 +7,11 @@ What is signed: the values of all ext fields but ``Signature``, in the order of 
 without a separator, then the body (RocketMQ ``AclUtils.combineRequestContent``, ``AclClientRPCHook``). The signature is
 Base64. It has no nonce and no time: whoever reads a request can send it again. Only TLS protects from that.
 
-Lives here: the names of the fields, ``sign``, ``verify``.
+Lives here: the names of the fields, ``sign``, ``verify``, ``is_signature``.
 """
 
 import hmac
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -37,8 +37,14 @@ def _content(fields: Mapping[str, str], body: Buffer | Sequence[Buffer]) -> byte
     return b"".join(parts)
 
 
-def _digest(secret_key: str, fields: Mapping[str, str], body: Buffer | Sequence[Buffer]) -> str:
-    return b64encode(hmac.digest(secret_key.encode(errors="replace"), _content(fields, body), "sha1")).decode()
+def _digest(secret_key: str, content: bytes) -> bytes:
+    return b2a_base64(hmac.digest(secret_key.encode(errors="replace"), content, "sha1"), newline=False)
+
+
+def is_signature(given: str, secret_key: str, content: bytes) -> bool:
+    """Return whether ``given`` is the signature of ``content`` under ``secret_key``, in constant time. ``content``: the
+    values of the fields in the order of their names, then the body."""
+    return hmac.compare_digest(given.encode(errors="replace"), _digest(secret_key, content))
 
 
 def sign(credentials: Credentials, fields: Mapping[str, str], body: Buffer | Sequence[Buffer] = b"") -> dict[str, str]:
@@ -46,15 +52,15 @@ def sign(credentials: Credentials, fields: Mapping[str, str], body: Buffer | Seq
     added = {ACCESS_KEY: credentials.access_key}
     if credentials.security_token:
         added[SECURITY_TOKEN] = credentials.security_token
-    added[SIGNATURE] = _digest(credentials.secret_key, {**fields, **added}, body)
+    added[SIGNATURE] = _digest(credentials.secret_key, _content({**fields, **added}, body)).decode()
     return added
 
 
 def verify(secret_key: str, fields: Mapping[str, str], body: Buffer | Sequence[Buffer]) -> bool:
     """Return whether ``fields`` carry the signature of somebody who knows ``secret_key``, in constant time."""
-    given = fields.get(SIGNATURE, "").encode(errors="replace")
-    matches = hmac.compare_digest(given, _digest(secret_key, fields, body).encode())
+    given = fields.get(SIGNATURE, "")
+    matches = is_signature(given, secret_key, _content(fields, body))
     if not matches and UNIQUE_KEY_QUERY in fields:
         older = {name: value for name, value in fields.items() if name != UNIQUE_KEY_QUERY}
-        matches = hmac.compare_digest(given, _digest(secret_key, older, body).encode())
+        matches = is_signature(given, secret_key, _content(older, body))
     return matches

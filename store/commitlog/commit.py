@@ -41,9 +41,9 @@ class CommitService:
         self._paced_bytes = min(PACED_BYTES, config.pool_buffer_bytes // 4)
         self.settings_changed(config)
         self._wakes = config.wake_commit_when_put_message
-        self.awaited: Awaited | None = None
-        """The pulls that wait for messages: then each append is committed soon. Not asked for RocketMQ's kind of
-        buffers, whose pace is part of what it is."""
+        self.awaited: tuple[Awaited, ...] = ()
+        """The pulls and pops that wait for messages: then each append is committed soon. Not asked for RocketMQ's kind
+        of buffers, whose pace is part of what it is."""
         self._is_asked = False
         self._idle = True
         self._woken = False
@@ -74,9 +74,11 @@ class CommitService:
 
     def appended(self) -> None:
         """Handle an append that waits to be committed. Any thread; cheap."""
-        is_asked = self._survives and self.awaited is not None and self.awaited.count > 0
-        if is_asked:
-            self._is_asked = True
+        is_asked = False
+        if self._survives:
+            for awaited in self.awaited:
+                if awaited.count > 0:
+                    is_asked = self._is_asked = True
         if self._woken:
             return
         if is_asked or self._idle:

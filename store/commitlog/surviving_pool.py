@@ -47,7 +47,7 @@ from pocketmq.store.commitlog.buffer_record import (
     remove_directory,
     write_record,
 )
-from pocketmq.store.commitlog.write_buffer_pool import WriteBuffer, WriteBufferPool
+from pocketmq.store.commitlog.write_buffer_pool import WriteBuffer, WriteBufferPool, nothing
 from pocketmq.store.config import PAGE_BYTES, SHARED_MEMORY
 from pocketmq.store.disk.file_system import FileLock, StoreFile, Words
 from pocketmq.store.disk.memory_lock import Memory, is_shared_memory
@@ -95,9 +95,9 @@ class SurvivingPool(WriteBufferPool):
     def check(self) -> None:
         """Do nothing yet: a dead run may still hold the memory. ``open`` checks."""
 
-    def open(self) -> None:
-        """Make the files, reserve and lock them. Raises ``ConfigError`` (too little memory) and disk errors; no file is
-        left then.
+    def open(self, still_wanted: Callable[[], None] = nothing) -> None:
+        """Make the files, reserve and lock them. Raises ``ConfigError`` (too little memory), disk errors, and what
+        ``still_wanted`` raises; no file is left then.
         """
         self.survives = True
         if not self._files.exists(self.base):
@@ -120,7 +120,7 @@ class SurvivingPool(WriteBufferPool):
         try:
             if self.survives:
                 self._make_directory()
-            super().open()
+            super().open(still_wanted)
         except StoreFull as error:
             self.close()
             raise self._too_little(0) from error

@@ -6,6 +6,7 @@ warning when few are left. ``surviving_pool`` has the kind whose buffers outlive
 
 import mmap
 import threading
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -21,7 +22,14 @@ from pocketmq.store.disk.memory_lock import Memory
 PUBLISHED_AT, COPY_AT = PUBLISHED
 FEW_LEFT_FRACTION: Final = 0.4
 """Below this part of free buffers a borrow warns (RocketMQ TransientStorePool.borrowBuffer)."""
+LOCK_BYTES: Final = 64 << 20
+"""Locked at a time: the kernel has to find and clear all of these pages, a tenth of a second's work or more."""
 _WARN_EVERY_NS: Final = 1_000_000_000
+_TELL_EVERY_NS: Final = 1_000_000_000
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 class WriteBuffer:
@@ -117,23 +125,36 @@ class WriteBufferPool:
                 hint="make the pool or mapped_file_size_commit_log smaller, or free memory",
             )
 
-    def open(self) -> None:
-        """Make the buffers and lock them; takes seconds for gigabytes. Raises ``ConfigError`` as ``check`` does."""
+    def open(self, still_wanted: Callable[[], None] = nothing) -> None:
+        """Make the buffers and lock them; takes seconds for gigabytes, and says each second how far it is.
+
+        ``still_wanted`` is called now and then; what it raises ends the opening, and nothing is left of it. Raises
+        ``ConfigError`` as ``check`` does.
+        """
         self.check()
         self.lock_error = ""
-        begin_ns = self._clock.monotonic_ns()
+        begin_ns = told_ns = self._clock.monotonic_ns()
         buffers: list[WriteBuffer] = []
-        locked = 0
-        self._log.info("write_buffer_pool_opening", buffers=self.size, buffer_bytes=self.buffer_bytes)
+        locked = locked_bytes = 0
+        sizes = {"buffers": self.size, "buffer_bytes": self.buffer_bytes}
+        self._log.info("write_buffer_pool_opening", **sizes)
         for number in range(self.size):
             buffer, array = self._make(number)
             buffers.append(buffer)
-            if not self.lock_error:
-                try:
-                    self._memory.lock(array)
-                    locked += 1
-                except OSError as error:
-                    self.lock_error = error.strerror or str(error)
+            try:
+                for at in range(0, 0 if self.lock_error else array.nbytes, LOCK_BYTES):
+                    still_wanted()
+                    piece = array[at : at + LOCK_BYTES]
+                    self._memory.lock(piece)
+                    locked_bytes += piece.nbytes
+                    if self._clock.monotonic_ns() - told_ns >= _TELL_EVERY_NS:
+                        told_ns = self._clock.monotonic_ns()
+                        done = 100 * locked_bytes // (self.size * array.nbytes)
+                        self._log.info("write_buffer_pool_opening", **sizes, percent=done)
+                locked += not self.lock_error
+            except OSError as error:
+                self.lock_error = error.strerror or str(error)
+                self._memory.unlock(array)
         self.is_locked = locked == self.size
         for buffer in buffers:
             buffer.swapped = None if self.is_locked else self._memory

@@ -48,12 +48,18 @@ class StoreReader:
         record_bytes_max: int = RECORD_BYTES_MAX,
         pause: Callable[[], None] | None = None,
         index_numbers: tuple[int, int] | None = None,
+        reuses: bool = False,
     ) -> None:
         self.file_system = file_system
         self.layout = layout
         self.index_numbers = index_numbers
         self._walk = LogWalk(
-            file_system, layout, use_checksums=use_checksums, record_bytes_max=record_bytes_max, pause=pause
+            file_system,
+            layout,
+            use_checksums=use_checksums,
+            record_bytes_max=record_bytes_max,
+            pause=pause,
+            reuses=reuses,
         )
         self._record_bytes_max = record_bytes_max
         self._lookups = self._lookups_in(layout)
@@ -71,12 +77,13 @@ class StoreReader:
         record_bytes_max: int = RECORD_BYTES_MAX,
         pause: Callable[[], None] | None = None,
         index_numbers: tuple[int, int] | None = None,
+        reuses: bool = False,
     ) -> "StoreReader":
         """Open a directory: the store, or its ``commitlog``.
 
         ``pause``: waits briefly before bytes that a broker may be writing are read again. ``index_numbers``: slots and
-        entries of index files, where the file size is ambiguous. Raises ``NotAStore``, ``EmptyStore``,
-        ``MixedSegments``, ``StorePermission``.
+        entries of index files, where the file size is ambiguous. ``reuses``: a chunk is valid until the next. Raises
+        ``NotAStore``, ``EmptyStore``, ``MixedSegments``, ``StorePermission``.
         """
         files = ReadOnlyFileSystem(OsFileSystem() if file_system is None else file_system)
         layout = read_layout(files, os.path.abspath(os.path.expanduser(directory)))
@@ -87,6 +94,7 @@ class StoreReader:
             record_bytes_max=record_bytes_max,
             pause=pause,
             index_numbers=index_numbers,
+            reuses=reuses,
         )
 
     @property

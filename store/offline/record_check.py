@@ -8,6 +8,7 @@ and is found only by the checksum of its group.
 """
 
 import struct
+import sys
 from typing import Final
 
 import numpy as np
@@ -28,56 +29,81 @@ from pocketmq.common.record_columns import RecordColumns, first_bad_crc, parse_c
 
 _SIZE_MAGIC: Final = struct.Struct(">II")
 
+_SWAPS: Final = sys.byteorder == "little"
+_MAGIC_FIRST: Final = MAGIC_V1 >> 24
+_NATIVE_V1, _NATIVE_V2 = (
+    np.uint32(int.from_bytes(magic.to_bytes(4, "big"), sys.byteorder)) for magic in (MAGIC_V1, MAGIC_V2)
+)
 _VECTOR_BYTES_MIN: Final = 4096
 """Below this the records are followed one by one."""
 
 Bytes = NDArray[np.uint8]
+Int64s = NDArray[np.int64]
 
 
-def chain(view: memoryview, end: int) -> tuple[list[int], int]:
-    """Follow total sizes from the start of ``view``; return the sizes of the records that end at or below ``end``, and
+def chain(data: Bytes, end: int) -> tuple[Int64s, int]:
+    """Follow total sizes from the start of ``data``; return the sizes of the records that end at or below ``end``, and
     where the last one ends.
     """
-    unpack = _SIZE_MAGIC.unpack_from
-    sizes = _chained_heads(view, end)
-    add = sizes.append
-    at = sum(sizes)
+    sizes = _equal_sizes(data, end)
+    if len(sizes) == 0:
+        sizes = _chained_heads(data, end)
+    at = int(sizes.sum())
+    unpack, view = _SIZE_MAGIC.unpack_from, data.data
+    more: list[int] = []
     while end - at >= RECORD_BYTES_MIN:
         size, magic = unpack(view, at)
         if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_BYTES_MIN or size > end - at:
             break
-        add(size)
+        more.append(size)
         at += size
-    return sizes, at
+    return np.concatenate([sizes, np.array(more, np.int64)]) if more else sizes, at
 
 
-def _chained_heads(view: memoryview, end: int) -> list[int]:
+def _equal_sizes(data: Bytes, end: int) -> Int64s:
+    """Return the sizes of leading records if all that fit have the first one's size and magic: a look at eight bytes of
+    each (measured: 0.01 µs a record). Else nothing.
+    """
+    if end < _VECTOR_BYTES_MIN:
+        return np.zeros(0, np.int64)
+    size, magic = _SIZE_MAGIC.unpack_from(data.data, 0)
+    count = end // size if size >= RECORD_BYTES_MIN else 0
+    if count < 2 or magic not in (MAGIC_V1, MAGIC_V2):
+        return np.zeros(0, np.int64)
+    starts = np.arange(count, dtype=np.int64) * size
+    heads = windows(data, 8)[starts].view(np.uint64)
+    return np.full(count, size, np.int64) if (heads == heads[0]).all() else np.zeros(0, np.int64)
+
+
+def _chained_heads(data: Bytes, end: int) -> Int64s:
     """Return the sizes of leading records, found by their magics all at once: each size leads to the next magic.
 
     Ends early where a body holds what looks like a magic; following the sizes one by one goes on there (measured: 0.05
     against 0.23 µs a record of 300 bytes).
     """
     if end < _VECTOR_BYTES_MIN:
-        return []
-    data = np.frombuffer(view[:end], np.uint8)
-    at = np.flatnonzero(data[4:-4] == MAGIC_V1 >> 24)
-    heads = windows(data, 8)[at].view(">u4").reshape(-1, 2)
-    is_head = (heads[:, 1] == MAGIC_V1) | (heads[:, 1] == MAGIC_V2)
-    starts, sizes = at[is_head], heads[is_head, 0].astype(np.int64)
-    if len(starts) == 0 or starts[0] != 0:
-        return []
-    follows = np.append(starts[1:], -1) == starts + sizes
-    good = follows & (sizes >= RECORD_BYTES_MIN)
-    found: list[int] = sizes[: int(np.argmin(good))].tolist()  # the last one has no successor: the loop checks it
-    return found
+        return np.zeros(0, np.int64)
+    at = np.flatnonzero(data[4 : end - 4] == _MAGIC_FIRST)
+    heads = windows(data[:end], 8)[at].view(np.uint32).reshape(-1, 2)
+    magics = heads[:, 1]
+    is_head = (magics == _NATIVE_V1) | (magics == _NATIVE_V2)
+    if not is_head.all():
+        at, heads = at[is_head], heads[is_head]
+    if len(at) == 0 or at[0] != 0:
+        return np.zeros(0, np.int64)
+    sizes = heads[:, 0].byteswap().astype(np.int64) if _SWAPS else heads[:, 0].astype(np.int64)
+    good = sizes[:-1] == np.diff(at)
+    good &= sizes[:-1] >= RECORD_BYTES_MIN
+    count = len(good) if good.all() else int(np.argmin(good))
+    return sizes[:count]  # the last one has no successor: the loop checks it
 
 
-def good_columns(data: Bytes, sizes: list[int], offset: int, *, check_crc: bool = True) -> RecordColumns:
+def good_columns(data: Bytes, sizes: Int64s, offset: int, *, check_crc: bool = True) -> RecordColumns:
     """Return the columns of the leading good records among those of ``sizes``, which begin at ``offset`` of the log.
 
     If there are fewer, the next record is bad, and ``why_bad`` returns the reason.
     """
-    lengths = np.array(sizes, np.int64)
+    lengths = sizes
     while True:
         buffer = data[: int(lengths.sum())]
         try:

@@ -57,10 +57,10 @@ class SegmentBytes:
             start = self._file.next_data(end) if end < self.segment.have_bytes else None
         return [(self.segment.base_offset + start, self.segment.base_offset + end) for start, end in ranges]
 
-    def read(self, offset: int, length: int) -> NDArray[np.uint8]:
-        """Return up to ``length`` bytes at ``offset``, fewer at the end of the file."""
-        length = min(length, self.segment.base_offset + self.segment.have_bytes - offset)
-        data = np.empty(max(0, length), np.uint8)
+    def read(self, offset: int, length: int, memory: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Return up to ``length`` bytes at ``offset``, fewer at the end of the file; in ``memory`` if given."""
+        length = max(0, min(length, self.segment.base_offset + self.segment.have_bytes - offset))
+        data = np.empty(length, np.uint8) if memory is None else memory[:length]
         return data[: self._file.read_into(offset - self.segment.base_offset, data)] if length > 0 else data
 
     def one(self, at: int) -> tuple[NDArray[np.uint8], str]:

@@ -10,7 +10,7 @@ from pocketmq.auth.auth_table import AuthContents, AuthTable
 from pocketmq.auth.config import AuthConfig
 from pocketmq.auth.denials import DENIALS_MAX, Denials
 from pocketmq.auth.guard import FAILURES_MAX, AuthGuard, source_of
-from pocketmq.auth.needed import NAMES_IN
+from pocketmq.auth.needed import NAMES_IN, NAMES_MAX
 from pocketmq.auth.policies import Policy, entry_of
 from pocketmq.auth.users import User, UserStatus, UserType
 from pocketmq.common.clock import ManualClock
@@ -30,7 +30,8 @@ from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, A
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
 from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
-from pocketmq.remoting.protocol.pull import PullMessageRequestHeader
+from pocketmq.remoting.protocol.pop import AckMessageRequestHeader
+from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageRequestHeader
 from pocketmq.remoting.security.credentials import Credentials
 from pocketmq.remoting.security.proof import client_proof, server_proof
@@ -140,7 +141,7 @@ def test_a_stranger_may_do_nothing(code: RequestCode) -> None:
     assert Rig().refusal(FakeConnection(), request)
 
 
-@pytest.mark.parametrize("code", [0, 9_999, 200_050, -1])
+@pytest.mark.parametrize("code", [0, 9_999, 200_056, -1])
 def test_a_code_without_a_rule_is_refused_even_to_the_super_user(code: int) -> None:
     rig = Rig()
     request = Request(code, 1, False, 0, 0, MSGPACK, None, b"", {})
@@ -547,12 +548,38 @@ def test_what_a_peer_can_fill_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert rig.denials.entries[-1].count == 2
 
 
+def test_names_without_end_of_one_user_at_many_addresses_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions that their connections keep, and the server not any more, count as well."""
+    monkeypatch.setattr("pocketmq.auth.guard.SESSIONS_MAX", 2)
+    monkeypatch.setattr("pocketmq.auth.session.ALL_VERDICTS_MAX", 20)
+    rig = Rig()
+    connections = [rig.proved(host=f"10.0.0.{number}") for number in range(5)]
+    for number in range(10):
+        for connection in connections:
+            assert "Topic:topic-" in rig.refusal(connection, append(f"topic-{number}"))
+            assert sum(len(each.session.verdicts) for each in connections) <= 20
+    assert rig.refusal(connections[0], append("orders")) == ""
+    assert 0 < rig.guard.remembered.count <= 20
+
+
+def test_a_name_longer_than_any_policy_has_is_not_remembered() -> None:
+    """A header has room for names of 64 KiB."""
+    rig = Rig()
+    alice = rig.proved()
+    for number in range(10):
+        assert rig.refusal(alice, append(f"{number}" + "x" * 255)) != ""
+    assert not alice.session.verdicts
+    assert rig.refusal(alice, append("x" * 255)) != ""
+    assert len(alice.session.verdicts) == 1
+
+
 def test_a_verified_certificate_names_the_user() -> None:
     """A name that no user has is nobody; a disabled user is refused."""
     rig = Rig()
     alice, carol = FakeConnection(), FakeConnection()
     alice.peer_name, carol.peer_name = "alice", "carol"
     assert rig.refusal(alice, append("orders")) == ""
+    assert (alice.session.how, rig.proved().session.how) == ("certificate", "proof")
     assert "Topic:payments" in rig.refusal(alice, append("payments"))
     assert "username cannot be null." in rig.refusal(carol, append("orders"))
     disabled = msgspec.structs.replace(ALICE, user_status=UserStatus.DISABLE)
@@ -576,3 +603,91 @@ def test_a_producer_may_ask_which_brokers_make_a_topic() -> None:
     assert "Topic:TBW102" in rig.refusal(alice, append("TBW102"))
     stranger = received(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic="TBW102"))
     assert "username cannot be null." in rig.refusal(FakeConnection(), stranger)
+
+
+def pull(group: str, *topics: str) -> Request:
+    queues = [(topic, number, 0) for number, topic in enumerate(topics)]
+    header = NativePullRequestHeader(
+        consumer_group=group, queues=queues, max_bytes=1, max_messages=1, suspend_timeout_millis=0
+    )
+    return received(RequestCode.NATIVE_PULL, header)
+
+
+def test_a_pull_like_one_that_was_let_in_passes_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another group, topic or user is decided by itself; after a change of policies all are."""
+    rig = Rig()
+    alice = rig.proved()
+    assert rig.refusal(alice, pull("billing", "orders", "orders")) == ""
+    decided: list[Any] = []
+    check = rig.guard._check
+
+    def counted(connection: Any, request: Request) -> None:
+        decided.append(request)
+        check(connection, request)
+
+    monkeypatch.setattr(rig.guard, "_check", counted)
+    again = pull("billing", "orders")
+    assert rig.refusal(alice, again) == ""
+    assert not decided
+    assert again.session is alice.session
+    assert "Group:other" in rig.refusal(alice, pull("other", "orders"))
+    assert "Topic:payments" in rig.refusal(alice, pull("billing", "orders", "payments"))
+    assert "Topic:payments" in rig.refusal(alice, pull("billing", "payments"))
+    assert "Topic:payments" in rig.refusal(alice, pull("billing", "payments"))
+    assert "cannot be null" in rig.refusal(FakeConnection(), pull("billing", "orders"))
+    assert len(decided) == 5
+    rig.table.replace(rig.table.contents.with_policies("alice", ()))
+    assert "User:alice has no permission" in rig.refusal(alice, pull("billing", "orders"))
+    rig.table.replace(rig.table.contents.with_policies("alice", POLICIES))
+    assert rig.refusal(alice, pull("billing", "orders")) == ""
+    rig.table.replace(rig.table.contents.without_user("alice"))
+    assert rig.refusal(alice, pull("billing", "orders")) == "User:alice is not found."
+
+
+def test_a_pop_like_one_that_was_let_in_passes_as_well() -> None:
+    """And another code with the same names is decided by itself."""
+    rig = Rig()
+    alice = rig.proved()
+    ack = AckMessageRequestHeader("billing", "orders", 0, "handle", 7)
+    assert rig.refusal(alice, received(RequestCode.ACK_MESSAGE, ack, kind=JSON)) == ""
+    assert (int(RequestCode.ACK_MESSAGE), "orders", "billing") in alice.session.verdicts
+    assert (int(RequestCode.POP_MESSAGE), "orders", "billing") not in alice.session.verdicts
+    assert rig.refusal(alice, received(RequestCode.ACK_MESSAGE, ack, kind=JSON)) == ""
+
+
+def test_a_signed_pull_is_looked_at_each_time() -> None:
+    rig = Rig()
+    alice = rig.proved()
+    right, wrong = Credentials("alice", "alice-secret"), Credentials("alice", "wrong")
+    header = PullMessageRequestHeader(
+        consumer_group="billing",
+        topic="orders",
+        queue_id=0,
+        queue_offset=0,
+        max_msg_nums=32,
+        sys_flag=0,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        sub_version=0,
+    )
+    for keys, says in ((None, ""), (right, ""), (wrong, "check signature failed."), (None, "")):
+        assert rig.refusal(alice, received(RequestCode.PULL_MESSAGE, header, kind=JSON, keys=keys)) == says
+
+
+def test_a_request_that_names_too_much_is_refused_before_all_is_decided() -> None:
+    """The loop decides: names in a body, and in a field with commas."""
+    rig = Rig()
+    rig.table.replace(rig.table.contents.with_policies("alice", (Policy((entry_of("*", ["All"], "Allow"),)),)))
+    alice = rig.proved()
+    few, many = ([f"t{number}" for number in range(count)] for count in (NAMES_MAX - 1, NAMES_MAX))
+
+    def heartbeat(topics: list[str]) -> Request:
+        """Without the fields that clients fill as well: with them fewer have room."""
+        group = {"groupName": "g", "subscriptionDataSet": [{"topic": topic} for topic in topics]}
+        body = msgspec.json.encode({"clientID": "id", "consumerDataSet": [group]})
+        return received(RequestCode.HEART_BEAT, None, body)
+
+    assert rig.refusal(alice, heartbeat(few)) == ""
+    assert "more than 5000 topics and groups" in rig.refusal(alice, heartbeat(many))
+    header = GetRouteInfoRequestHeader(topic=",".join([*many, "one"]))
+    assert "more than 5000" in rig.refusal(alice, received(RequestCode.GET_ROUTEINFO_BY_TOPIC, header, kind=JSON))

@@ -27,7 +27,7 @@ from pocketmq.remoting.protocol.acl import (
     UserRequestHeader,
     WhiteAddressesRequestHeader,
 )
-from tests.auth.test_auth_admin import MANAGER, ROOT, Rig
+from tests.auth.auth_rig import MANAGER, ROOT, Rig
 from tests.auth.test_auth_admin import rig as rig
 
 R = RequestCode

@@ -15,9 +15,12 @@ from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.group.client_table import ClientInfo, ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.group_notifier import GroupNotifier
+from pocketmq.broker.group.request_modes import RequestModes
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
 from pocketmq.broker.lock.lock_table import LockTable
 from pocketmq.broker.metrics.label_text import LabelTexts
+from pocketmq.broker.pop.ordered_batches import OrderedBatches
+from pocketmq.broker.pop.pop_ledger import PopLedger
 from pocketmq.broker.pull.long_polling import Hold, PullHolds
 from pocketmq.broker.request.request_task import Task
 from pocketmq.broker.request.sweepable_queue import SweepableQueue
@@ -37,6 +40,7 @@ from pocketmq.remoting.limits.config import LimitsConfig
 from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.pending import Pending, PendingTable
 from pocketmq.remoting.protocol.client import SubscriptionData
+from pocketmq.remoting.protocol.pull import SetMessageRequestMode
 from pocketmq.remoting.refused_requests import RefusedRequests
 from pocketmq.remoting.server import RemotingServer
 from pocketmq.remoting.server_config import ServerConfig
@@ -189,6 +193,52 @@ def holds() -> Filled:
     return table, (table.hold(Hold(n, [("T", n, 0)], n, 100 + n * 37 % 1000, None)) for n in itertools.count())
 
 
+def pop_ledger(messages: int, queues: int) -> PopLedger:
+    return PopLedger(ConsumerOffsets(1_000_000), 100, messages, queues)
+
+
+def popped_messages() -> Filled:
+    table = pop_ledger(150, 50)
+
+    def pop(number: int) -> None:
+        turn = table.begin("g", "T", number % 3, lambda: 0)
+        if turn is not None:
+            table.take(turn, [turn.offset], turn.offset + 1, 1_700_000_000_000 + number, 1)
+
+    return table, repeat(pop)
+
+
+def popped_queues() -> Filled:
+    table = pop_ledger(1000, 50)
+
+    def begin(number: int) -> None:
+        table.begin("g", "T", number, lambda: 0)
+
+    return table, repeat(begin)
+
+
+def ordered_batches() -> Filled:
+    table = OrderedBatches(50)
+
+    def pop(number: int) -> None:
+        if table.has_room("T", "g", number):
+            table.begin("T", "g", number, list(range(32)), 1, 1, "a" * 128)
+
+    return table, repeat(pop)
+
+
+def request_modes() -> Filled:
+    table = RequestModes(50)
+
+    def steps() -> Iterator[None]:
+        for number in itertools.count():
+            with contextlib.suppress(TableFull):
+                table.put(SetMessageRequestMode(f"{number}{LONG}", f"{number}{LONG}", "POP"))
+            yield
+
+    return table, steps()
+
+
 def waiting() -> Filled:
     queue: SweepableQueue[Task] = SweepableQueue(100, 50_000)
     return queue, (queue.offer(Task(NOTHING, NOTHING, n, 100 + n * 37 % 1000)) for n in itertools.count())
@@ -301,6 +351,10 @@ FILLS: Final[dict[str, Callable[[], Filled]]] = {
     "subscription groups": groups,
     "held pulls": holds,
     "held pulls in bytes": holds,
+    "messages in flight": popped_messages,
+    "popped queues": popped_queues,
+    "ordered batches": ordered_batches,
+    "request modes": request_modes,
     "waiting requests": waiting,
     "waiting requests in bytes": waiting,
     "statistics": statistics,

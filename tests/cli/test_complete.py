@@ -59,6 +59,8 @@ def topics(run_command: Any, broker: PocketBroker) -> None:
         ("pocketmq consume B", ["Bills"]),
         ("pocketmq produce B", ["Bills"]),
         ("pocketmq group seek au", ["audit"]),
+        ("pocketmq group describe ", ["audit"]),
+        ("pocketmq group describe CID_RMQ", ["CID_RMQ_SYS_TRANS"]),
         ("pocketmq group seek audit --topic Bi", ["Bills"]),
         ("pocketmq consume Orders --group a", ["audit"]),
         ("pocketmq lock list -g a", ["audit"]),

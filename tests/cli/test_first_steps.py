@@ -2,7 +2,9 @@
 
 import re
 import shlex
+import sys
 
+from pocketmq import __version__
 from pocketmq.cli.daemon.plain_arguments import plain_start
 from pocketmq.cli.first_steps import FIRST_STEPS
 from pocketmq.testing import PocketBroker
@@ -19,6 +21,12 @@ def test_the_command_alone_says_how_to_start(run_command: RunCommand) -> None:
     done = run_command()
     assert (done.returncode, done.stdout.decode(), done.stderr) == (2, FIRST_STEPS + "\n", b"")
     assert max(map(len, FIRST_STEPS.splitlines())) <= 80
+
+
+def test_the_package_is_the_command_too(run_process: RunCommand) -> None:
+    """``python -m pocketmq``, where the environment's programs are on no path."""
+    done = run_process("--version", command=[sys.executable, "-m", "pocketmq"])
+    assert (done.returncode, done.stdout.decode()) == (0, f"pocketmq {__version__}\n")
 
 
 def test_what_it_names_works(run_command: RunCommand) -> None:

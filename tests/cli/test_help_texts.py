@@ -38,6 +38,12 @@ def test_help_shows_what_the_source_says(path: tuple[str, ...], run_command: Any
             assert words(bracket) in words(shown), bracket
 
 
+@pytest.mark.parametrize("path", [(), ("topic",), ("topic", "list"), ("standalone",)], ids=" ".join)
+def test_the_short_option_shows_the_help(path: tuple[str, ...], run_command: Any) -> None:
+    short, long = (run_command(*path, option) for option in ("-h", "--help"))
+    assert (short.returncode, short.stdout) == (0, long.stdout)
+
+
 def test_a_bracket_stays() -> None:
     """``[all]`` in a help text is no markup, nor is it where a backslash stands before it."""
     app = typer.Typer()

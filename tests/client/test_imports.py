@@ -1,4 +1,4 @@
-"""What the SDK imports: msgspec and the checksums, and NumPy with the first batch, column or pull."""
+"""What the SDK imports for each name: msgspec, the checksums, and NumPy with the first batch or pull."""
 
 import ast
 import functools
@@ -13,6 +13,8 @@ SHOW = "import sys; print(sorted({name.partition('.')[0] for name in sys.modules
 HEAVY_STDLIB = {"email", "http", "urllib", "statistics", "zipfile", "tempfile", "pathlib", "json", "sqlite3"}
 THIRD_PARTY = {"isal", "msgspec", "pocketmq", "typing_extensions"}
 """msgspec imports typing_extensions where it is installed."""
+
+ROLES = "from pocketmq.client import Message, Producer, PullConsumer, PushConsumer, TransactionProducer"
 
 SENDS = """
 import asyncio, sys
@@ -69,9 +71,14 @@ def third_party(names: set[str]) -> set[str]:
 
 def test_the_sdk_imports_what_it_uses() -> None:
     """No NumPy, and of the standard library nothing that only rare calls need."""
-    names = loaded(f"import pocketmq.client\n{SHOW}")
+    names = loaded(f"{ROLES}\n{SHOW}")
     assert third_party(names) <= THIRD_PARTY
     assert names & HEAVY_STDLIB == set()
+
+
+def test_the_package_alone_imports_nothing() -> None:
+    """Each of its names comes with its first use."""
+    assert loaded(f"import pocketmq.client\n{SHOW}") & {"asyncio", "msgspec", "logging"} == set()
 
 
 def test_single_sends_need_no_numpy(broker: PocketBroker, topic: str) -> None:
@@ -82,7 +89,8 @@ def test_single_sends_need_no_numpy(broker: PocketBroker, topic: str) -> None:
 @pytest.mark.parametrize("consumer", [PUSH, PULL])
 def test_a_consumer_loads_numpy_with_its_start(broker: PocketBroker, consumer: str) -> None:
     """Not with the first pull: that would stop the loop for a tenth of a second, while handlers run."""
-    loaded(STARTS.replace("{consumer}", consumer) + SHOW, broker.namesrv)
+    names = loaded(STARTS.replace("{consumer}", consumer) + SHOW, broker.namesrv)
+    assert third_party(names) <= THIRD_PARTY | {"numpy"}
 
 
 def test_a_command_that_asks_brokers_needs_no_numpy() -> None:

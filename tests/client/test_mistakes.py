@@ -3,6 +3,7 @@
 The texts are exact: RocketMQ's words stand where it has words for it.
 """
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pocketmq.client import (
     Admin,
     Later,
     Message,
+    NoNameServer,
     PocketMQError,
     Producer,
     PullConsumer,
@@ -99,6 +101,9 @@ async def unknown_group(place: Place) -> None:
 async def impossible_queues(place: Place) -> None:
     async with Admin(place.broker.namesrv) as admin:
         await admin.create_topic("New", queues=-5)
+
+
+def java_handler(messages, context) -> None: ...  # type: ignore[no-untyped-def]
 
 
 def twice(place: Place) -> None:
@@ -215,6 +220,21 @@ MISTAKES: Final[dict[str, tuple[Callable[[Place], Awaitable[object]], str]]] = {
         at_once(lambda place: PushConsumer("g", place.broker.namesrv).subscribe("T", "A|B")),
         "SubscriptionIllegal: tags refused: 'A|B' holds a single | (separate tags by \"||\")",
     ),
+    "a decorator without its call": (
+        at_once(lambda place: PushConsumer("g", place.broker.namesrv).subscribe(print)),  # type: ignore[arg-type]
+        "SubscriptionIllegal: subscription refused: the topic is builtin_function_or_method, not str (write "
+        '@consumer.subscribe("Orders"))',
+    ),
+    "a handler with a context, as in Java": (
+        at_once(lambda place: PushConsumer("g", place.broker.namesrv).subscribe("T")(java_handler)),
+        "SubscriptionIllegal: handler tests.client.test_mistakes.java_handler refused: it takes (messages, context) -> "
+        "None, and is called with one message (a handler takes one message; with a type of bodies, a body and perhaps "
+        "its message)",
+    ),
+    "addresses as for Kafka": (
+        at_once(lambda _place: Producer("g", "127.0.0.1:9876,127.0.0.1:9877")),
+        "ConfigError: namesrv refused: '127.0.0.1:9876,127.0.0.1' is no host (separate addresses by ;)",
+    ),
     "half a filter": (
         at_once(lambda place: PushConsumer("g", place.broker.namesrv).subscribe("T", sql="a >")),
         "SubscriptionIllegal: filter refused: column 4: the end in 'a >' (expected: a number, a property)",
@@ -283,3 +303,20 @@ async def test_the_text_of_a_mistake(name: str, brokers: tuple[PocketBroker, Poc
     said = said.replace(broker.address, "{broker}")
     assert said == text
     assert "\n" not in said
+
+
+async def test_an_http_port_is_named_at_once() -> None:
+    """Such as that of the metrics: no name server comes to be there."""
+
+    async def answer(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Producer("g", address) as producer:
+            with pytest.raises(NoNameServer) as caught:
+                await producer.send(Message("T", b"x"), timeout_ms=100_000)
+    assert str(caught.value) == (
+        f"{address} is a port that speaks HTTP, not a name server (give the address of a name server; it listens on "
+        "port 9876 by default)"
+    )

@@ -1,5 +1,6 @@
 """``pocketmq.client`` exports what its public calls take and raise."""
 
+import ast
 import builtins
 import importlib
 import inspect
@@ -60,13 +61,35 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         pocketmq.client.Producers  # noqa: B018
 
 
-def test_rare_modules_are_imported_late() -> None:
-    """A producer needs no admin client, no retry store, no marks."""
-    code = (
-        "import sys; from pocketmq.client import Producer\n"
-        "late = ('admin.admin', 'durable.retry', 'idempotence.idempotent', 'staged.staged_transaction')\n"
-        "print([name for name in late if f'pocketmq.client.{name}' in sys.modules])\n"
-        "from pocketmq.client import Admin, DurableRetry, Idempotent, StagedTransactions"
-    )
+@pytest.mark.parametrize(
+    ("names", "packages"),
+    [
+        ("Message, Producer", {"pull", "push", "handlers", "transaction"}),
+        ("PullConsumer", {"push", "handlers", "producer", "transaction"}),
+        ("Admin", {"push", "handlers", "producer", "transaction"}),
+        ("Message, Producer, PullConsumer, PushConsumer", {"admin", "durable", "idempotence", "staged"}),
+    ],
+)
+def test_a_name_is_imported_with_what_it_needs(names: str, packages: set[str]) -> None:
+    """A producer pays for no consumer, and neither for administration, retry stores and marks."""
+    code = f"import sys; from pocketmq.client import {names}\nprint(*[n for n in sys.modules if 'q.client.' in n])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
-    assert result.stdout.strip() == "[]"
+    loaded = {name.split(".")[2] for name in result.stdout.split()}
+    assert loaded & packages == set()
+    assert len(loaded) > 2, "the pattern finds nothing"
+
+
+def test_each_name_stands_in_all_three_places() -> None:
+    """For type checkers, for ``import *``, and with its module for its first use; and completion shows it."""
+    tree = ast.parse(inspect.getsource(pocketmq.client))
+    imported = {
+        alias.name: node.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == {name: f"pocketmq.{module}" for name, module in pocketmq.client._MODULES.items()}
+    assert sorted(imported) == sorted(pocketmq.client.__all__)
+    assert set(imported) <= set(dir(pocketmq.client))

@@ -324,15 +324,17 @@ class Faults:
         return True
 
     def lying_disk(self) -> bool:
-        """A slave's disk reports syncs that it does not carry out; then its machine loses power. The master has all; if
-        what the slave had promised is lost, the operator gives it an empty disk."""
+        """A disk of a synchronous pair reports syncs that it does not carry out; its machine loses power. The other
+        node has all. If the small files of a slave are lost, the operator gives it an empty disk; if those of a master
+        are, or it does not lead again, a slave is promoted first."""
         group = self._whole_group()
         assert group is not None
         if not group.synchronous:
             return False
-        node = self.rng.choice(group.slaves)
+        node = self.rng.choice(group.nodes)
         if not node.runs:
             return False
+        self.life.counts["lying_master"] += node is group.master
         node.last_failure = ""
         lies_ms = self.rng.choice((100, 1000, 3000))
         node.machine.faults.lies_until_ns = self.kernel.now_ns + lies_ms * NS_PER_MS
@@ -348,7 +350,10 @@ class Faults:
         self.life.until(lambda: node.runs or "Corrupt" in node.last_failure, WHOLE_MS)
         if not node.runs:
             self.life.counts["start_refused"] += 1
+            node.stopping = True  # until its disk is replaced
             node.machine.kill()
+            if node is group.master:
+                self._promote(group, self.rng.choice(group.slaves))
             self._new_disk(node)
         self.life.whole(WHOLE_MS, [group])
         return True
@@ -403,18 +408,7 @@ class Faults:
             for link in links:
                 life.network.cut(*link)
         life.pass_ms(self.rng.randrange(0, 3000))
-        while True:
-            result = life.operator.promote(group.name)
-            if not life.until(lambda: bool(result), WHOLE_MS):  # noqa: B023
-                raise AssertionError("the promotion does not end")
-            self.kernel.note("promotion", result[0])
-            if not isinstance(result[0], Exception):
-                break
-            life.pass_ms(500)
-            life.counts["promotions_refused"] += 1
-            if life.counts["promotions_refused"] > 200:
-                raise AssertionError(f"not promoted: {result[0]}")
-        group.master = new
+        self._promote(group, new)
         group.interruptions.append((begun_ns, self.kernel.now_ns))
         life.pass_ms(self.rng.randrange(0, 3000))
         if how == "empty":
@@ -432,6 +426,22 @@ class Faults:
             self._demote(group, old)
         life.whole(WHOLE_MS, [group])
         return True
+
+    def _promote(self, group: "Group", new: BrokerNode) -> None:
+        """Order a promotion, again and again while it is refused."""
+        life = self.life
+        while True:
+            result = life.operator.promote(group.name)
+            if not life.until(lambda: bool(result), WHOLE_MS):  # noqa: B023
+                raise AssertionError("the promotion does not end")
+            self.kernel.note("promotion", result[0])
+            if not isinstance(result[0], Exception):
+                break
+            life.pass_ms(500)
+            life.counts["promotions_refused"] += 1
+            if life.counts["promotions_refused"] > 200:
+                raise AssertionError(f"not promoted: {result[0]}")
+        group.master = new
 
     def _until_late(self, master: BrokerNode, slave: BrokerNode) -> None:
         """Wait for a moment in which the slave lacks something, for a second at most."""

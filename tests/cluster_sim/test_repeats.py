@@ -40,9 +40,9 @@ def test_a_seed_repeats_bit_for_bit(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_seeds_that_were_never_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two seconds of them, with fewer messages and faults than ``make sim``; in CI always the same ones."""
+    """Five seconds of them, with fewer messages and faults than ``make sim``; in CI always the same ones."""
     seed = base_seed() if os.environ.get("CI") else fresh_seed()
-    limits = ("--minutes", "0.033", "--acknowledged", "200", "--faults", "3")
+    limits = ("--minutes", "0.083", "--acknowledged", "200", "--faults", "3")
     done = run("--seed", str(seed), "--runs", "100", *limits)
     with capsys.disabled():
         print(f" {done.stdout.splitlines()[-2] if done.stdout else done.stderr}", end="")

@@ -6,6 +6,7 @@ import html
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,3 +105,11 @@ def stream(client: httpx.Client, path: str) -> Iterator[Iterator[tuple[str, str]
         response = stack.enter_context(client.stream("GET", path))
         assert response.status_code == 200, response.read()
         yield events(response.iter_lines())
+
+
+def until_seen(browser: httpx.Client, path: str, words: str) -> str:
+    deadline = time.monotonic() + 60
+    while words not in (text := text_of(browser.get(path))):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+    return text

@@ -41,6 +41,12 @@ def test_a_message_is_published(browser: httpx.Client) -> None:
     assert "size 4" in text
 
 
+def test_a_reset_offers_the_topic_before_its_retries(browser: httpx.Client) -> None:
+    offered = re.findall(r"<option>(.*?)</option>", browser.get("/groups/billing").text)
+    assert offered[0] == "orders"
+    assert "%RETRY%billing" in offered[1:]
+
+
 def test_a_group_is_reset_to_a_time(broker: PocketBroker, browser: httpx.Client) -> None:
     fields = {"token": token(browser, "/groups/billing"), "topic": "orders", "to": "time", "time": "2020-01-01T00:00"}
     answer = browser.post("/groups/billing/reset", data=fields)

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from pocketmq.cli.dashboard.findings import findings_of
 from pocketmq.cli.scenario.catalog import CATALOG
 from pocketmq.client import Message, ReceivedMessage
 from pocketmq.client.handlers.consume_result import DeadLetter
+from pocketmq.common.errors import PocketMQError
 from pocketmq.dashboard.options import DashboardOptions, ScenarioInfo
 from pocketmq.testing import PocketBroker
 from tests.dashboard.chromium import COMMAND, Chromium, chromium
@@ -51,7 +53,8 @@ class Shop:
         def book(message: ReceivedMessage) -> DeadLetter:
             return DeadLetter("no account for customer 4711")
 
-        billing, reporting, booking = (self._broker.consumer(group) for group in ("billing", "reporting", "booking"))
+        billing = self._broker.consumer("billing", enable_message_trace=True)
+        reporting, booking = (self._broker.consumer(group) for group in ("reporting", "booking"))
         async with self._broker.producer("shop", enable_message_trace=True) as producer:
             for topic in ("orders", "clicks", "payments"):
                 await producer.send(Message(topic, BOOM.encode(), keys=["boom"], tags="boom"))
@@ -64,6 +67,9 @@ class Shop:
                     number += 1
                     order = b'{"order": %d, "items": ["tea", "cake"], "total": 12.5}' % number
                     await producer.send(Message("orders", order, keys=[f"order-{number}"], tags="paid"))
+                    if number % 100 == 0:
+                        with suppress(PocketMQError):  # more than the broker takes
+                            await producer.send(Message("pictures", bytes(200_000), keys=[f"picture-{number}"]))
                     if number % 20 == 0:
                         await producer.send(Message("payments", b'{"amount": 99}', keys=[f"payment-{number}"]))
                         await producer.send(Message("mails", b"remind me", delay_time_level=9))
@@ -74,7 +80,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop() -> Iterator[PocketBroker]:
-    with PocketBroker(store={"os_page_cache_busy_timeout_mills": 5000}) as broker:
+    with PocketBroker(store={"os_page_cache_busy_timeout_mills": 5000, "max_message_size": 65_536}) as broker:
         clients = Shop(broker)
         try:
             yield broker
@@ -130,6 +136,9 @@ def test_the_overview_moves_without_being_loaded(tab: Chromium, served: Served, 
     tab.until(f"document.querySelector('#live polyline').getAttribute('points') !== {before!r}")
     tab.until("document.querySelector('#live polyline').getAttribute('points').split(' ').length > 30")
     assert tab.run("window.here") is True
+    tab.until(text_has("bad_request"))
+    tab.size(WIDTH, 1180)
+    tab.run("document.querySelector('details.finding').open = true")
     tab.picture(pictures / "dashboard-overview.png")
 
 
@@ -148,12 +157,22 @@ def test_the_dark_is_dark_and_the_light_light(tab: Chromium, served: Served, pic
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/topics", "/topics/orders", "/groups", "/groups/billing", "/messages?topic=orders&key=", "/waiting"]
+    "path",
+    [
+        *("/", "/topics", "/topics/orders", "/groups", "/groups/billing", "/messages?topic=orders&key=", "/waiting"),
+        *("/dead-letters/booking", "/replication", "/connections", "/scenarios"),
+    ],
 )
 def test_a_phone_shows_all_without_scrolling_sideways(tab: Chromium, served: Served, pictures: Path, path: str) -> None:
     tab.size(390, 844, phone=True)
     tab.go(served.url + path)
     assert tab.run("document.documentElement.scrollWidth <= 390")
+    screen = "document.querySelector('header nav [aria-current]').getBoundingClientRect()"
+    assert tab.run(f"{screen}.left >= 0 && {screen}.right <= 390"), "the name of the screen is in view"
+    if path in ("/dead-letters/booking", "/scenarios"):  # what is pressed is in view
+        tab.until("document.querySelectorAll('main button, main input[data-all]').length > 1")
+        hidden = "[...document.querySelectorAll('main button, main input')].some((each) => each.type !== 'hidden'"
+        assert not tab.run(f"{hidden} && (!each.offsetWidth || each.getBoundingClientRect().right > 390))")
     if path == "/":
         tab.until("document.querySelectorAll('#live polyline').length > 3")
         tab.picture(pictures / "dashboard-phone.png")
@@ -204,11 +223,14 @@ def test_a_hostile_body_is_text_wherever_it_is_shown(tab: Chromium, served: Serv
     assert tab.run("document.querySelectorAll('main script, main img').length") == 0
 
 
-def test_a_message_is_shown_with_its_trace(tab: Chromium, served: Served) -> None:
+def test_a_message_is_shown_with_its_trace(tab: Chromium, served: Served, pictures: Path) -> None:
     tab.go(f"{served.url}/messages?topic=orders&key=order-5")
     tab.run("document.querySelector('#main tbody a').click()")
     tab.until("location.pathname === '/message'")
     tab.until(text_has("sent by"))
+    tab.until(text_has("billing"))
+    tab.size(WIDTH, 960)
+    tab.picture(pictures / "dashboard-message.png")
 
 
 def test_dead_letters_are_sent_again_by_hand(tab: Chromium, served: Served, pictures: Path) -> None:

@@ -2,17 +2,19 @@
 
 import asyncio
 import re
+import time
 from urllib.parse import quote
 
 import httpx
 import pytest
 
-from pocketmq.client import Message
+from pocketmq.client import Admin, Message
+from pocketmq.client.admin.group_admin import groups_of_topic
 from pocketmq.dashboard.options import DashboardOptions
 from pocketmq.dashboard.show.bodies import TEXT_BYTES_MAX
 from pocketmq.testing import PocketBroker
 from tests.dashboard.conftest import HOSTILE_KEY, HUGE
-from tests.dashboard.serving import Served, serving, stream, text_of
+from tests.dashboard.serving import Served, serving, stream, text_of, until_seen
 
 LINK = re.compile(r'href="(/message\?id=[0-9A-F]{32}&amp;topic=[^"]+)"')
 
@@ -49,6 +51,25 @@ def test_a_topic_has_its_queues_and_its_groups(browser: httpx.Client) -> None:
     assert page.status_code == 200
     assert "/groups/billing" in page.text
     assert "Publish" not in page.text
+
+
+def test_a_topic_says_how_far_behind_its_readers_are_and_names_no_tool(broker: PocketBroker) -> None:
+    """A live tail reads as RocketMQ's group of tools; a topic that it follows is not read by that."""
+
+    async def readers() -> list[str]:
+        async with Admin(broker.namesrv) as admin:
+            return await groups_of_topic(admin, "orders", [broker.address])
+
+    with serving(DashboardOptions(namesrv=broker.namesrv, interval_s=0.1)) as served:
+        browser = served.client()
+        with stream(browser, "/topics/orders/tail?tags=*") as tail:
+            next(tail)
+            deadline = time.monotonic() + 60
+            while "TOOLS_CONSUMER" not in asyncio.run(readers()):
+                assert time.monotonic() < deadline
+            until_seen(browser, "/topics/orders", "billing 7 behind")
+            assert "TOOLS_CONSUMER" not in browser.get("/topics/orders").text
+            assert "TOOLS_CONSUMER" not in browser.get("/connections?kind=consumers").text
 
 
 def test_a_group_is_behind_in_messages_and_in_time(browser: httpx.Client) -> None:

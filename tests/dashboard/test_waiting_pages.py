@@ -163,6 +163,8 @@ def test_connections_show_who_produces_and_who_consumes(broker: PocketBroker, br
         async with broker.producer("maker") as producer, consumer:
             await producer.send(Message("orders", b"x"))
             for kind, group in (("producers", "maker"), ("consumers", "watched")):
-                await asyncio.to_thread(page_with, browser, f"/connections?kind={kind}&q={group}", "PYTHON")
+                path, topic = f"/connections?kind={kind}&q={group}", 'href="/topics/orders"'
+                page = await asyncio.to_thread(page_with, browser, path, topic)
+                assert re.search(r"PYTHON V\d+_\d+_\d+", text_of(page))
 
     asyncio.run(look())

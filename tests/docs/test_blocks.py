@@ -35,11 +35,12 @@ NOT_RUN: Final = {
     "docs/message-kinds.md": 1,
     "docs/migration.md": 1,
     "docs/offline.md": 5,
+    "docs/pop.md": 2,
     "docs/quickstart.md": 2,
     "docs/security.md": 4,
     "docs/settings.md": 1,
     "docs/spark-jobs.md": 4,
-    "docs/spark.md": 3,
+    "docs/spark.md": 4,
     "docs/telemetry.md": 1,
     "docs/upgrade.md": 2,
 }

@@ -15,7 +15,6 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -71,7 +70,8 @@ class ProducerLoad:
     rng: random.Random
     sent: list[Sent] = field(default_factory=list)
     failed: Counter[str] = field(default_factory=Counter)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
+    given: int = 0
+    """Numbers of messages so far: no other was ever sent."""
     _producer: Producer | None = None
     _tasks: list["asyncio.Task[None]"] = field(default_factory=list)
     _stops: bool = False
@@ -114,7 +114,8 @@ class ProducerLoad:
     async def _send(self) -> None:
         assert self._producer is not None
         while not self._stops:
-            numbers = [next(self.numbers) for _ in range(self.rng.choice((1, 1, 1, 4)))]
+            numbers = range(self.given, self.given + self.rng.choice((1, 1, 1, 4)))
+            self.given = numbers.stop
             messages = [Message(TOPIC, body_of(number)) for number in numbers]
             sent_ns = time.monotonic_ns()
             try:

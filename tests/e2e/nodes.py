@@ -20,11 +20,8 @@ from typing import Any, Final, Self
 from pocketmq.client import ClientInstance, ClientOptions
 from pocketmq.client.admin.admin import Admin
 from pocketmq.client.admin.ha_admin import HaAdmin
-from pocketmq.common.errors import BytesIllegal, PocketMQError
+from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.protocol.ha import HaStatusBody
-from pocketmq.store.checkpoint import StorePaths
-from pocketmq.store.commitlog.buffer_record import read_record, remove_directory
-from pocketmq.store.disk.os_file_system import OsFileSystem
 
 BROKER_NAME: Final = "broker-a"
 BROKER_PORT: Final = 10911
@@ -32,6 +29,8 @@ SEGMENT_BYTES: Final = 1 << 20
 START_S_MAX: Final = 60.0
 WAIT_S_MAX: Final = 60.0
 POLL_S: Final = 0.03
+POOL: Final = "store.transient_store_pool"
+"""Begins the settings of write buffers, which a slave must not have."""
 SETTINGS: Final[Mapping[str, object]] = {
     "store.mapped_file_size_commit_log": SEGMENT_BYTES,
     "store.mapped_file_size_consume_queue": 20 * 2000,
@@ -46,15 +45,11 @@ SETTINGS: Final[Mapping[str, object]] = {
     "broker.register_name_server_period": 300,
     "broker.register_broker_timeout_mills": 500,
     "broker.slave_sync_interval": 100,
+    "broker.transaction_time_out": 1500,
+    "broker.transaction_check_interval": 700,
     "metrics.listen_port": 0,
     "log.format": "json",
 }
-POOL: Final = {
-    "store.transient_store_pool_enable": "true",
-    "store.transient_store_pool_size": 4,
-    "store.transient_store_pool_buffer_size": 1 << 20,
-}
-"""Settings of a master with write buffers that survive its process."""
 """Small files, so that a round crosses many of their borders; short times, so that faults are noticed in a round."""
 
 
@@ -86,6 +81,8 @@ class Node:
     role: str = "SLAVE"
     broker_id: int = 1
     process: asyncio.subprocess.Process | None = None
+    starting: list[asyncio.subprocess.Process] = field(default_factory=list)
+    """The process that does not serve yet."""
     is_frozen: bool = False
 
     @property
@@ -115,13 +112,17 @@ class Node:
             "broker.broker_id": self.broker_id,
             **self.settings,
         }
-        if self.role == "SLAVE":  # which takes no appends
-            values = {key: value for key, value in values.items() if key not in POOL}
+        if self.role == "SLAVE":
+            values = {key: value for key, value in values.items() if not key.startswith(POOL)}
         arguments = ["broker", "--namesrv", self.namesrv, "--data-dir", str(self.store), "--host", self.ip]
         arguments += ["--broker-port", str(self.port)]
         values.setdefault("broker.vip_channel", "OFF")  # two below: it would be the port of the node before this one
         arguments += [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        self.process = await start_daemon(self.prefix, arguments, self.directory / "stderr.txt")
+        try:
+            errors = self.directory / "stderr.txt"
+            self.process = await start_daemon(self.prefix, arguments, errors, self.starting.append)
+        finally:
+            self.starting.clear()
         self.is_frozen = False
 
     async def kill(self) -> None:
@@ -131,6 +132,21 @@ class Node:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+    async def kill_start(self) -> None:
+        """``kill -9`` while it starts, if it has not served yet."""
+        for process in self.starting:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def terminate(self) -> None:
+        """Stop it cleanly (SIGTERM), and return when it has ended."""
+        process, self.process = self.process, None
+        assert process is not None
+        process.terminate()
+        code = await process.wait()
+        assert code == 0, f"{self.name} ended with {code} at SIGTERM: {_tail(self.directory / 'stderr.txt')}"
 
     def freeze(self) -> None:
         """Stop the process (SIGSTOP), and return when it stands still; its connections stay open."""
@@ -148,16 +164,7 @@ class Node:
     def wipe(self) -> None:
         """Delete its disk."""
         assert self.process is None
-        self.drop_buffers()
         shutil.rmtree(self.store, ignore_errors=True)
-
-    def drop_buffers(self) -> None:
-        """Remove write buffers that have survived it."""
-        files = OsFileSystem()
-        with contextlib.suppress(BytesIllegal):
-            record = read_record(files, StorePaths(str(self.store)))
-            if record is not None and record.directory:
-                remove_directory(files, record.directory)
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """Return the lines of its log of one event, oldest first."""
@@ -171,8 +178,13 @@ class Node:
         return found
 
 
-async def start_daemon(prefix: Sequence[str], arguments: Sequence[str], errors: Path) -> asyncio.subprocess.Process:
-    """Start ``pocketmq`` with these words and return when it reports that it serves."""
+async def start_daemon(
+    prefix: Sequence[str],
+    arguments: Sequence[str],
+    errors: Path,
+    begun: Callable[[asyncio.subprocess.Process], object] = lambda process: None,
+) -> asyncio.subprocess.Process:
+    """Start ``pocketmq`` with these words and return when it reports that it serves; ``begun`` gets it before that."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("POCKETMQ_")}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     environment["POCKETMQ_AUTH__OPEN"] = "true"  # hosts of its own network namespaces reach each other
@@ -188,6 +200,7 @@ async def start_daemon(prefix: Sequence[str], arguments: Sequence[str], errors: 
             env=environment,
             start_new_session=True,
         )
+    begun(process)
     assert process.stdout is not None
     line = ""
     with contextlib.suppress(TimeoutError):
@@ -238,8 +251,6 @@ class Group:
     ) -> None:
         for node in self.nodes.values():
             await node.kill()
-            if kind is None:  # else they are kept with the directories
-                node.drop_buffers()
         if self._admin is not None:
             await self._admin.stop()
         if self._name_server is not None:

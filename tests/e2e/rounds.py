@@ -1,6 +1,6 @@
 """Rounds of faults on a replicated group of real daemons under load, and the rules after each.
 
-Lives here: ``Life`` (one group and its rounds), the faults, ``Tally``.
+Lives here: ``Life`` (one group and its rounds), the faults. ``masters.py`` has brokers without slaves.
 
 Every round: load, one fault with parameters from the seed, repair, load again until all copies are in sync, then the
 checks. With ``in_sync_replicas`` of two and as many copies, every message with SEND_OK must be on both disks then, so
@@ -12,18 +12,19 @@ import contextlib
 import random
 import shutil
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from tests.e2e.checks import LogBytes, Reign, compare, missing, places_of, read_log, recovered_end, split_reigns
-from tests.e2e.load import SEND_OK, Insider, ProducerLoad, Sent
+from tests.e2e.crowd import Crowd
+from tests.e2e.load import Insider, ProducerLoad, Sent
 from tests.e2e.network import HUB, Network
-from tests.e2e.nodes import BROKER_NAME, BROKER_PORT, POOL, CommandError, Group, Node, free_ports
+from tests.e2e.nodes import BROKER_NAME, BROKER_PORT, CommandError, Group, Node, free_ports
+from tests.e2e.tally import Tally
 from tests.e2e.tcp_proxy import TcpProxy
+from tests.modes import KINDS, LEGAL, Mode
 
 INSIDERS_FROM: Final = 1 << 32
 """Numbers of insiders' messages, each insider with a range of its own."""
@@ -31,31 +32,9 @@ INSIDER_RANGE: Final = 1 << 20
 BEFORE: Final = 200
 """SEND_OKs before a fault, and after its repair."""
 PROMOTE_S_MAX: Final = 30.0
-
-
-@dataclass(slots=True)
-class Tally:
-    """The faults and results of all rounds."""
-
-    rounds: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
-    statuses: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
-    confirmed: int = 0
-    lost: int = 0
-    bytes_compared: int = 0
-    promotions: int = 0
-    proxy_faults: int = 0
-    insiders: Counter[str] = field(default_factory=Counter)
-    """Answers to clients on the host of an old master; part of ``statuses``."""
-
-    def __str__(self) -> str:
-        return (
-            f"{self.rounds} rounds {dict(sorted(self.faults.items()))}; {self.confirmed} SEND_OK checked, "
-            f"{self.lost} lost; {self.bytes_compared:,} bytes of slaves compared; {self.promotions} promotions; "
-            f"{self.proxy_faults} chunks harmed on the HA connection; statuses {dict(self.statuses)}; "
-            f"insiders {dict(self.insiders)}; without a place {dict(self.failed)}"
-        )
+PLAIN_PAIR: Final = Mode("mapped", "none", "ASYNC_FLUSH", "pair")
+QUIET_S: Final = 2.5
+"""Longer than the longest delay, and than the pause between two checks of a transaction."""
 
 
 class Life:
@@ -63,13 +42,23 @@ class Life:
     through proxies. Every random choice comes from ``seed``.
     """
 
-    def __init__(self, seed: int, directory: Path, group: Group, network: Network | None, tally: Tally) -> None:
+    def __init__(
+        self,
+        seed: int,
+        directory: Path,
+        group: Group,
+        network: Network | None,
+        tally: Tally,
+        mode: Mode = PLAIN_PAIR,
+    ) -> None:
         self.rng = random.Random(seed)
+        self.mode = mode
         self.tally = tally
         self.group = group
         self.network = network
         self.proxies: dict[str, TcpProxy] = {}
         self.load: ProducerLoad
+        self.crowd = Crowd(group.namesrv, seed, self.rng, ())
         self.master: Node
         self.reigns: list[Reign] = []
         self._directory = directory
@@ -106,12 +95,15 @@ class Life:
     async def round(self, fault: str) -> None:
         """Run one fault and all checks."""
         self.load.start()
+        self.crowd.start()
         await self.load.confirmed(BEFORE)
         await asyncio.sleep(self.rng.uniform(0, 0.3))
         await FAULTS[fault](self)
         await self.in_sync()
         await self.load.confirmed(BEFORE)
         await self.load.stop()
+        await self.crowd.stop()
+        await self.crowd.settle({BROKER_NAME: self.master.store})
         await self.check()
         self.tally.rounds += 1
         self.tally.faults[fault] += 1
@@ -208,18 +200,25 @@ class Life:
 
     async def _quiet_end(self) -> int:
         """Return where the master's log ends once nothing is on its way any more: sends may have been given up by their
-        clients only."""
+        clients only, and what nobody was promised may still be delivered."""
+        quiet_s = QUIET_S if self.crowd.loads else 0.1
         status: HaStatusBody | None = None
+        since_s = 0.0
         while True:
             last, status = status, await self.group.wait_for(self.master, lambda each: each.is_master, "the master")
-            if last is not None and (last.end_offset, last.waiters) == (status.end_offset, 0):
+            if last is None or last.end_offset != status.end_offset or status.waiters:
+                since_s = time.monotonic()
+            elif time.monotonic() - since_s >= quiet_s:
                 return status.end_offset
             await asyncio.sleep(0.1)
 
     def check_log(self, log: LogBytes) -> None:
         """Search one log for every SEND_OK so far, and for two masters at once."""
         sent = [*self.load.sent, *self._told]
-        lost = missing(sent, places_of(log))
+        places = places_of(log)
+        strange = [number for number in places if self.load.given <= number < INSIDERS_FROM]
+        assert not strange, f"messages that were never sent: {strange[:5]}"
+        lost = missing(sent, places)
         self.tally.lost += len(lost)
         assert not lost, f"{len(lost)} messages with SEND_OK are lost: {lost[:5]}; reigns {self.reigns}"
         split = split_reigns(sent, self.reigns)
@@ -227,11 +226,9 @@ class Life:
 
     def close(self) -> None:
         """Add the sends to the tally."""
-        for each in (*self.load.sent, *self._told):
-            self.tally.statuses[each.status] += 1
-            self.tally.confirmed += each.status == SEND_OK
+        self.load.sent += self._told
+        self.tally.add_sends(self.load, self.crowd)
         self.tally.insiders.update(each.status for each in self._told)
-        self.tally.failed += self.load.failed
 
 
 # ---- faults; each ends with every node running and catching up
@@ -316,6 +313,9 @@ async def kill_master_promote(life: Life) -> None:
 async def kill_all(life: Life) -> None:
     """All are killed at once; before they restart, both disks are checked."""
     await asyncio.gather(*(node.kill() for node in life.nodes))
+    if life.mode.pool != "none":  # no log of the master without its write buffers; its slaves bring what died
+        await asyncio.gather(*(node.start() for node in life.nodes))
+        return
     logs = {}
     for node in life.nodes:
         logs[node.name] = recovered_end(node.store, node.directory / "copy", node.settings)
@@ -417,21 +417,26 @@ def faults_of(*, network: bool) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def a_life(
-    seed: int, directory: Path, tally: Tally, *, network: bool, copies: int = 2, pool: bool = False
+    seed: int,
+    directory: Path,
+    tally: Tally,
+    *,
+    network: bool,
+    copies: int = 2,
+    mode: Mode | None = None,
+    kinds: tuple[str, ...] = KINDS,
 ) -> AsyncIterator[Life]:
-    """Start a group in an empty directory. A life that fails keeps the directory and prints its path. ``pool``: with
-    write buffers that survive the process.
+    """Start a group in an empty directory; ``mode``: by default one of the seed. A life that fails keeps the directory
+    and prints its path.
     """
     rng = random.Random(seed)
-    settings: dict[str, Any] = {
+    mode = mode or rng.choice([each for each in LEGAL if each.shape == "pair"])
+    settings = {
         "store.total_replicas": copies,
-        "store.flush_disk_type": rng.choice(("ASYNC_FLUSH", "ASYNC_FLUSH", "SYNC_FLUSH")),
+        **{f"store.{key}": value for key, value in mode.store_settings.items()},
         "store.slave_ack_policy": rng.choice(("WRITTEN", "FLUSHED")),
-        "store.append_mode": rng.choice(("mapped", "written")),
         "store.ha_transfer_batch_size": rng.choice((4096, 65_536, 1 << 20)),
     }
-    if pool:
-        settings |= {**POOL, "store.flush_disk_type": "ASYNC_FLUSH"}
     names = [f"n{number}" for number in range(copies)]
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -439,7 +444,7 @@ async def a_life(
             port = free_ports(1 + 2 * copies)
             ip = hosts[HUB].address if hosts is not None else "127.0.0.1"
             group = Group(directory, ip, port)
-            life = Life(seed, directory, group, hosts, tally)
+            life = Life(seed, directory, group, hosts, tally, mode)
             if hosts is not None:
                 for name in names:
                     group.add(name, hosts[name].address, BROKER_PORT, BROKER_PORT + 1, hosts[name].prefix, **settings)
@@ -454,9 +459,10 @@ async def a_life(
             await stack.enter_async_context(group)
             life.load = await stack.enter_async_context(ProducerLoad(group.namesrv, life.rng))
             await life.begin()
+            life.crowd = await stack.enter_async_context(Crowd(group.namesrv, seed, life.rng, kinds))
             yield life
             life.close()
     except BaseException as error:
-        error.add_note(f"seed {seed}, network={network}, copies={copies}; left in {directory}")
+        error.add_note(f"seed {seed}, network={network}, copies={copies}, {mode}; left in {directory}")
         raise
     shutil.rmtree(directory)

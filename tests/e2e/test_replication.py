@@ -14,7 +14,8 @@ from tests.e2e.checks import LogBytes, Reign, compare, missing, split_reigns
 from tests.e2e.load import TOPIC, Sent
 from tests.e2e.network import why_not
 from tests.e2e.nodes import Group, free_ports
-from tests.e2e.rounds import FAULTS, Life, Tally, a_life, faults_of
+from tests.e2e.rounds import FAULTS, Life, a_life, faults_of
+from tests.e2e.tally import Tally
 from tests.sim.seeds import base_seed
 
 WHY_NOT = why_not()
@@ -135,7 +136,7 @@ def test_the_checks_find_what_they_look_for() -> None:
 async def test_a_round_notices_a_lost_message(tmp_path: Path) -> None:
     """A receipt without a message fails the round, and is counted."""
     life = Life(1, tmp_path, Group(tmp_path, "127.0.0.1", 1), None, Tally())
-    life.load = type("Load", (), {"sent": [sent(1, "a:1", 1, 2)]})()
+    life.load = type("Load", (), {"sent": [sent(1, "a:1", 1, 2)], "given": 2})()
     life.reigns.append(Reign("a:1", 0))
     with pytest.raises(AssertionError, match="1 messages with SEND_OK are lost"):
         life.check_log(LogBytes(0, b""))

@@ -19,7 +19,7 @@ from pocketmq.store.ha import wire
 from tests.broker.conftest import eventually
 from tests.e2e.false_master import FalseMaster
 from tests.e2e.nodes import BROKER_NAME, WAIT_S_MAX, CommandError, Group, Node, free_ports
-from tests.e2e.rounds import Life, Tally
+from tests.e2e.rounds import Life
 from tests.e2e.strangers import (
     Bystander,
     HaStrangers,
@@ -30,6 +30,7 @@ from tests.e2e.strangers import (
     registration,
     wants_the_name,
 )
+from tests.e2e.tally import Tally
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 MEMORY_MIB_MAX = 450

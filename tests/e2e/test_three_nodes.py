@@ -10,7 +10,8 @@ import pytest
 
 from tests.e2e.load import ProducerLoad
 from tests.e2e.nodes import BROKER_NAME, CommandError, Group, free_ports
-from tests.e2e.rounds import Life, Tally
+from tests.e2e.rounds import Life
+from tests.e2e.tally import Tally
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak]
 

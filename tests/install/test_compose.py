@@ -18,12 +18,12 @@ import pytest
 from tests.install.container import TIMEOUT_S, Container, started
 from tests.install.dockerfile import Image
 from tests.install.namespace import CHROOT
-from tests.install.test_dockerfile import COMPOSE, SERVERS
+from tests.install.test_dockerfile import COMPOSE, OURS
 
 pytestmark = [pytest.mark.soak, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 FORWARD = Path(__file__).with_name("forward.py")
-ADDRESS = {name: f"172.30.0.{number}" for number, name in enumerate(SERVERS, 2)}
+ADDRESS = {name: f"172.30.0.{number}" for number, name in enumerate(OURS, 2)}
 
 
 class Services:
@@ -87,7 +87,7 @@ def services(image: Image, tmp_path: Path) -> Iterator[Services]:
         if (said := host.stdout.readline()) != "up\n":
             pytest.skip(f"no bridge here: {said}")
         running = Services(image, host.pid)
-        for name in SERVERS:
+        for name in OURS:
             service = COMPOSE["services"][name]
             data = tmp_path / name
             data.mkdir()
@@ -97,7 +97,7 @@ def services(image: Image, tmp_path: Path) -> Iterator[Services]:
             running.connect(name, container)
         published = [
             f"{port}={ADDRESS[name]}:{to_port}"
-            for name in SERVERS
+            for name in OURS
             for _, port, to_port in (each.split(":") for each in COMPOSE["services"][name]["ports"])
         ]
         command = ["nsenter", f"--target={host.pid}", "--net", sys.executable, "-I", str(FORWARD), *published]
@@ -118,8 +118,8 @@ def test_the_pair_serves_its_network_and_its_host(services: Services) -> None:
     inside = ["env", "POCKETMQ_NAMESRV=namesrv:9876", "pocketmq"]
     member = services.containers["broker-a"]
     until(lambda: "broker-a-slave:10911" in member.run(*inside, "brokers"))
-    health = COMPOSE["services"]["namesrv"]["healthcheck"]["test"]
-    services.containers["namesrv"].run(*health[1:])
+    for name in ("namesrv", "dashboard"):
+        services.containers[name].run(*COMPOSE["services"][name]["healthcheck"]["test"][1:])
     for name in ("broker-a", "broker-a-slave"):
         services.containers[name].run(*services.image.health)
 
@@ -133,6 +133,8 @@ def test_the_pair_serves_its_network_and_its_host(services: Services) -> None:
     metrics = "import urllib.request as r; print(r.urlopen('http://{}:5557/metrics').read().decode())"
     for name in ("broker-a", "broker-a-slave"):  # as Prometheus asks
         assert "pocketmq_" in services.containers["namesrv"].run("python3", "-c", metrics.format(ADDRESS[name]))
+    page = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:8088/').read().decode())"
+    until(lambda: "broker-a-slave:10911" in services.on_host("python3", "-c", page).stdout)
     until(lambda: "order" in services.on_host("pocketmq", "consume", "Orders", "-n", "1").stdout)
     os.kill(member.first, signal.SIGTERM)
     assert member.process.wait(TIMEOUT_S) == 0

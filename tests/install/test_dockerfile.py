@@ -12,6 +12,7 @@ from pocketmq.cli.daemon.access import check_access
 from pocketmq.cli.daemon.daemon import load_settings
 from pocketmq.cli.daemon.daemon_settings import given_settings
 from pocketmq.cli.daemon.plain_arguments import PlainStart, plain_start
+from pocketmq.cli.dashboard.command import PORT
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.settings import Settings
 from pocketmq.namesrv.config import NamesrvConfig
@@ -55,15 +56,18 @@ def test_the_image_does_not_start_for_strangers_unless_someone_says_so() -> None
 def test_the_context_has_what_the_wheel_needs_and_nothing_else() -> None:
     files = {path.as_posix() for path in context_files(ROOT)}
     assert {"pyproject.toml", "setup.py", "MANIFEST.in", "auth/__init__.py", "src/pocketmq/auth"} <= files
-    assert {path.name for path in (ROOT / "src" / "pocketmq").iterdir() if path.is_symlink()} <= {
-        name.removeprefix("src/pocketmq/") for name in files
-    }
+    packages = [path for path in (ROOT / "src" / "pocketmq").iterdir() if path.is_symlink() and path.is_dir()]
+    assert packages
+    for package in packages:
+        assert f"src/pocketmq/{package.name}" in files
+        assert any(name.startswith(f"{package.resolve().name}/") for name in files), f"{package.name} leads nowhere"
     assert not [name for name in files if "__pycache__" in name or name.startswith(("tests", ".git", ".venv", "dist"))]
 
 
 yaml = pytest.importorskip("yaml", reason="PyYAML comes with pocketmq[acl-import]")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())
-SERVERS = [name for name, service in COMPOSE["services"].items() if service["image"] == "pocketmq"]
+OURS = [name for name, service in COMPOSE["services"].items() if service["image"] == "pocketmq"]
+SERVERS = [name for name in OURS if name != "dashboard"]
 
 
 def started(name: str) -> tuple[PlainStart, Settings]:
@@ -89,6 +93,15 @@ def test_each_service_of_the_compose_file_would_start(name: str) -> None:
     host, port = advertised.by_listener["host"]
     assert f"{host}:{port}:{config.listen_port}" in published
     assert config.name_servers() == [f"namesrv:{NamesrvConfig().listen_port}"]
+
+
+def test_the_dashboard_of_the_compose_file_is_for_this_machine_and_changes_nothing() -> None:
+    service = COMPOSE["services"]["dashboard"]
+    assert service["command"][0] == "dashboard"
+    assert "--allow-writes" not in service["command"]
+    assert service["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert str(PORT) in service["healthcheck"]["test"]
+    assert str(PORT) in steps("EXPOSE")[-1].split()
 
 
 def test_the_compose_file_has_a_synchronous_pair_and_its_metrics() -> None:

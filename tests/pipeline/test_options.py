@@ -59,3 +59,38 @@ def test_offsets_can_be_given_queue_by_queue() -> None:
     bound = Bound.of(options(startingOffsets='{"t": {"b": {"0": 7, "1": -2}}}'), "starting", "latest")
     assert bound.offsets == {QueueKey("t", "b", 0): 7, QueueKey("t", "b", 1): -2}
     assert bound.word == "latest"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("kafka.bootstrap.servers", "a:9092", "here it is namesrv"),
+        ("kafka.fetch.max.bytes", "5", "there is no Kafka here"),
+        ("includeHeaders", "true", "here it is includeProperties"),
+        ("path", "orders", "the path 'orders' means nothing here .*subscribe"),
+        ("path", "/data/orders", "pocketmq-log"),
+    ],
+)
+def test_habits_of_other_sources_are_explained(name: str, value: str, words: str) -> None:
+    """Options of Spark's Kafka source, and a topic or directory given to ``load``."""
+    with pytest.raises(OptionIllegal, match=words):
+        Options({name: value}, ("namesrv", "subscribe", "includeProperties"))
+
+
+def test_the_path_that_a_catalog_adds_is_passed_over() -> None:
+    Options({"path": "file:/work/spark-warehouse/orders"}, ("namesrv",))
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500", 500), ("500ms", 500), ("30 s", 30_000), ("15m", 900_000), ("1H", 3_600_000), ("2d", 172_800_000)],
+)
+def test_time_spans(text: str, ms: int) -> None:
+    """As Spark's users write them."""
+    assert Options({"maxTriggerDelay": text}, ("maxTriggerDelay",)).duration_ms("maxTriggerDelay", 1) == ms
+
+
+@pytest.mark.parametrize("text", ["", "m", "5 weeks", "-1s", "1.5h"])
+def test_no_time_spans(text: str) -> None:
+    with pytest.raises(OptionIllegal, match="no time span"):
+        Options({"maxTriggerDelay": text}, ("maxTriggerDelay",)).duration_ms("maxTriggerDelay", 1)

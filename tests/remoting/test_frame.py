@@ -13,6 +13,7 @@ from pocketmq.remoting.frame import (
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
     NARROW_BYTES,
+    SPEAKS_HTTP,
     Frame,
     FrameDecoder,
     new_scratch,
@@ -114,6 +115,14 @@ def test_frames_before_a_bad_one_are_kept() -> None:
     assert "bad header length: 11" in str(decoder.error)
     assert decoder.feed(wire(b"h", b"c")) == []
     assert budget.used_bytes == 0
+
+
+def test_an_answer_in_http_is_named() -> None:
+    """The client has come to a wrong port: the length that the letters seem to be would help nobody."""
+    decoder = FrameDecoder(SCRATCH, FrameBudget())
+    assert decoder.feed(b"HTTP/1.1 400 Bad Request\r\n") == []
+    assert decoder.error is not None
+    assert decoder.error.why == SPEAKS_HTTP
 
 
 @pytest.mark.parametrize("length", [0, 3])

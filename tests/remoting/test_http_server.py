@@ -148,6 +148,21 @@ def step_until(world: World, probe: Any) -> None:
         world.server.step()
 
 
+def test_bytes_that_are_no_http_get_their_answer_at_once(world: World) -> None:
+    """A client of the broker that has come to this port waits for no end of lines."""
+    client = world.connect()
+    client.sendall(b"\0\0\0\x86\0")
+    client.settimeout(0.01)
+    received = b""
+    while not received.startswith(b"HTTP/1.1 400 "):
+        world.server.step()
+        try:
+            received += client.recv(4096)
+        except TimeoutError:
+            continue
+    client.close()
+
+
 def test_a_request_in_pieces_is_put_together(world: World) -> None:
     """TCP may split a request anywhere."""
     client = world.connect()

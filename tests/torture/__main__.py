@@ -6,6 +6,7 @@ printed with its seed at once, and the run goes on. POCKETMQ_SEED repeats a run.
 """
 
 import argparse
+import asyncio
 import itertools
 import random
 import shutil
@@ -18,6 +19,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.e2e.lives import Plan, one_life
+from tests.e2e.tally import Tally
+from tests.modes import KINDS, LEGAL, Mode, in_turn
 from tests.sim.bit_flips import Small, check_log_bit, check_other_bit, small_store, used_bits
 from tests.sim.schedules import SURVIVING, Outcome, random_life, run_schedule
 from tests.sim.seeds import KNOWN, fresh_seed
@@ -27,6 +31,9 @@ from tests.sim.test_transaction_crashes import check_lives as check_transactions
 from tests.torture.kill_daemon import KillRounds
 
 KILL_ROUNDS = 200
+KILLS_OF_LIFE = 5
+PAIR_KILLS = ("kill_slave", "kill_master", "kill_master_promote", "kill_all", "throw_slave", "throw_master")
+MASTER_KILLS = ("kill_one", "kill_every", "kill_in_start")
 LIVES = 10_000
 STEPS = ("append", "roll", "flush", "commit", "checkpoint", "close", "append_b", "dispatch")
 MODES: tuple[dict[str, object], ...] = (
@@ -43,30 +50,42 @@ Case = tuple[str, Callable[[], Outcome]]
 
 
 def kills(seed: int) -> Generator[Case, None, None]:
-    """Run rounds in stores of ten rounds each, in both flush modes and both append modes in turn."""
-    settings = [
-        ("ASYNC_FLUSH", "mapped"),
-        ("SYNC_FLUSH", "mapped"),
-        ("ASYNC_FLUSH", "written"),
-        ("SYNC_FLUSH", "written"),
-    ]
-    for store in itertools.count():
-        directory = Path(tempfile.mkdtemp(prefix="torture-"))
-        rounds = KillRounds(directory, random.Random(seed + store), *settings[store % len(settings)])
+    """Kill real brokers: in turn ten rounds on one store, whose copy is opened after each, and a life of a few rounds
+    with every kind of message, in every legal mode."""
+    without_pool = [mode for mode in LEGAL if mode.shape == "alone" and mode.pool == "none"]
+    modes = in_turn(seed)
+    for number in itertools.count():
+        yield from _one_store(seed + number, without_pool[number % len(without_pool)])
+        yield from _one_life(seed + number, modes[number % len(modes)])
 
-        def one(rounds: KillRounds = rounds) -> Outcome:
-            before = rounds.torn_tails
-            rounds.run()
-            return Outcome(1, rounds.torn_tails - before)
 
-        try:
-            for number in range(10):
-                yield (
-                    f"kill {number} of store {store} ({rounds.flush_disk_type}, {rounds.append_mode}), seed {seed}",
-                    one,
-                )
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+def _one_store(seed: int, mode: Mode) -> Generator[Case, None, None]:
+    directory = Path(tempfile.mkdtemp(prefix="torture-"))
+    rounds = KillRounds(directory, random.Random(seed), mode)
+
+    def one() -> Outcome:
+        before = rounds.torn_tails
+        rounds.run()
+        return Outcome(1, rounds.torn_tails - before)
+
+    try:
+        for number in range(10):
+            yield f"kill {number} of a store ({mode}), seed {seed}", one
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _one_life(seed: int, mode: Mode) -> Generator[Case, None, None]:
+    rng = random.Random(seed)
+    known = PAIR_KILLS if mode.shape == "pair" else MASTER_KILLS
+    faults = tuple(rng.choice(known) for _ in range(KILLS_OF_LIFE))
+    plan = Plan(seed, mode, faults, KINDS, network=False, copies=2)
+
+    def live() -> Outcome:
+        asyncio.run(one_life(plan, Tally()))
+        return Outcome(len(faults))
+
+    yield str(plan), live
 
 
 def bits(seed: int) -> Generator[Case, None, None]:

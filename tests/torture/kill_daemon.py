@@ -24,6 +24,7 @@ from pocketmq.common.errors import PocketMQError
 from pocketmq.common.record_codec import decode_record
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
+from tests.modes import Mode
 
 TOPIC = "killed"
 TASKS = 24
@@ -37,6 +38,8 @@ SETTINGS: dict[str, object] = {
     "flush_interval_consume_queue": 100,
 }
 
+DEFAULT = Mode("mapped", "none", "ASYNC_FLUSH", "alone")
+
 
 def body_of(number: int) -> bytes:
     """Return the body of the message with this number: its content follows from the number alone."""
@@ -49,8 +52,7 @@ class KillRounds:
 
     directory: Path
     rng: random.Random
-    flush_disk_type: str = "ASYNC_FLUSH"
-    append_mode: str = "mapped"
+    mode: Mode = DEFAULT
     acknowledged: dict[tuple[int, int], int] = field(default_factory=dict)
     sent: int = 0
     rounds: int = 0
@@ -71,7 +73,7 @@ class KillRounds:
         self.check()
 
     def _config(self) -> dict[str, object]:
-        return SETTINGS | {"flush_disk_type": self.flush_disk_type, "append_mode": self.append_mode}
+        return SETTINGS | self.mode.store_settings
 
     def _start(self) -> tuple["subprocess.Popen[str]", str]:
         command = [sys.executable, "-m", "pocketmq.cli.main", "standalone", "--data-dir", str(self.directory / "data")]

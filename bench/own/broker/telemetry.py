@@ -69,11 +69,11 @@ async def serve(directory: str, counts: bool) -> None:
     await app.stop()
 
 
-def frame_body(records: int) -> bytes:
+def frame_body(records: int, topic: str = "bench") -> bytes:
     """Return sizes and records, as a native append has them."""
     builder = PlainRecordBuilder("DefaultCluster")
     ids = UniqueIdGenerator(SystemClock())
-    message = Message("bench", bytes(BODY_BYTES))
+    message = Message(topic, bytes(BODY_BYTES))
     built = [builder.build(message, 0, key, 1) for key in ids.next_bytes(records)]
     return b"".join(len(record).to_bytes(4, "big") for record in built) + b"".join(built)
 

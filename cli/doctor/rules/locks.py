@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, error, warning
-from pocketmq.cli.doctor.words import clean, count_text, ms_text, plural
+from pocketmq.cli.doctor.words import clean, count_text, ms_text
+from pocketmq.common.units import plural
 from pocketmq.remoting.protocol.lock import LockInfo
 
 RENEWALS_SHARE: Final = 0.4

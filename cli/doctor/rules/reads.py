@@ -10,7 +10,8 @@ from pocketmq.cli.doctor.broker_metrics import PULL_PAIR, BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, warning
 from pocketmq.cli.doctor.rules.send import FULL_SHARE, filling_title, queue_line
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
-from pocketmq.cli.doctor.words import ms_text, plural
+from pocketmq.cli.doctor.words import ms_text
+from pocketmq.common.units import plural
 
 SLOW_READ_US: Final = 100_000.0
 """A read that takes this long at p99 waits for a slow or busy disk."""
@@ -49,6 +50,7 @@ def _slow_reads(metrics: BrokerMetrics) -> Iterator[Finding]:
         return
     yield warning(
         key="reads-slow",
+        is_slowness=True,
         area=Area.READS,
         title=f"reads are slow: p99 {ms_text(reads.p99_us / 1000)}",
         evidence=(stage_line(reads, metrics.window), *slowest_lines(metrics, "process")),

@@ -10,10 +10,10 @@ from typing import Final
 from pocketmq.cli.doctor.broker_metrics import SEND_PAIR, BrokerMetrics, Refused
 from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity, error, note
 from pocketmq.cli.doctor.rules.slow_stage import explain_wait, pool_advice
-from pocketmq.cli.doctor.words import clean, count_text, ms_text, plural
+from pocketmq.cli.doctor.words import clean, count_text, ms_text
 from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import CLIENTS_OWN, REFUSALS
-from pocketmq.common.units import bytes_text
+from pocketmq.common.units import bytes_text, plural
 
 SYSTEM_BUSY: Final = 2
 SEGMENTS_AHEAD: Final = 2

@@ -10,8 +10,8 @@ from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, Severity, error, note, warning
 from pocketmq.cli.doctor.rules.slaves import SLAVE_BEHIND_BYTES, reason_of, slave_rules
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
-from pocketmq.cli.doctor.words import clean, count_text, ms_text, plural
-from pocketmq.common.units import bytes_text
+from pocketmq.cli.doctor.words import clean, count_text, ms_text
+from pocketmq.common.units import bytes_text, plural
 
 OLD_MS: Final = 5_000
 """From this age on the newest data of a slave are old: a healthy one confirms within milliseconds."""

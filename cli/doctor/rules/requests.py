@@ -8,9 +8,10 @@ from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, Severity
-from pocketmq.cli.doctor.words import clean, count_text, plural
+from pocketmq.cli.doctor.words import clean, count_text
 from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import REFUSALS
+from pocketmq.common.units import plural
 from pocketmq.remoting.telemetry import RefusedRequestCount
 
 _NOT_SUPPORTED: Final = 3

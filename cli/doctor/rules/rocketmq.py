@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, error, note, warning
-from pocketmq.cli.doctor.words import clean, count_text, ms_text, plural, rate_text
-from pocketmq.common.units import bytes_text
+from pocketmq.cli.doctor.words import clean, count_text, ms_text, rate_text
+from pocketmq.common.units import bytes_text, plural
 
 LONG_PUT_MS: Final = 1_000
 GROUP_BEHIND: Final = 1_000

@@ -9,7 +9,8 @@ from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import BrokerMetrics
 from pocketmq.cli.doctor.finding import Area, Finding, error, warning
-from pocketmq.cli.doctor.words import clean, count_text, plural
+from pocketmq.cli.doctor.words import clean, count_text
+from pocketmq.common.units import plural
 from pocketmq.remoting.telemetry import CertificateTelemetry, SecurityTelemetry
 
 DAY_MS: Final = 86_400_000

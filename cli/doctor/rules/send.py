@@ -97,6 +97,7 @@ def _page_cache(metrics: BrokerMetrics) -> Iterator[Finding]:
     if longest is not None and _held_long(metrics):
         yield warning(
             key="page-cache-long-hold",
+            is_slowness=True,
             area=Area.PAGE_CACHE,
             title=f"an append took {ms_text(longest)} of {ms_text(limit_ms)}, above which the broker refuses sends",
             evidence=page_cache_lines(metrics),
@@ -151,8 +152,10 @@ def _append(metrics: BrokerMetrics) -> Iterator[Finding]:
     wait_limit_us = metrics.wait_limit_ms(SEND_PAIR) * 1000.0
     if append is not None and append.p99_us >= SLOW_US and not explained:
         why = explain_wait(metrics)
-        yield warning(
+        yield Finding(
             key="append-slow",
+            severity=Severity.WARNING if append.p99_us >= wait_limit_us * FULL_SHARE else Severity.NOTE,
+            is_slowness=True,
             area=Area.APPEND,
             title=f"appends are slow: p99 {us_text(append.p99_us)}",
             evidence=(stage_line(append, metrics.window), *slowest_lines(metrics, "append")),
@@ -175,6 +178,7 @@ def _append(metrics: BrokerMetrics) -> Iterator[Finding]:
     if lock is not None and lock.p99_us >= SLOW_US and not explained:
         yield warning(
             key="append-lock-contended",
+            is_slowness=True,
             area=Area.APPEND,
             title=f"appends wait for the append lock: p99 {ms_text(lock.p99_us / 1000)}",
             evidence=(stage_line(lock, metrics.window), *page_cache_lines(metrics)),
@@ -221,6 +225,7 @@ def _sockets(metrics: BrokerMetrics) -> Iterator[Finding]:
     if write is not None and write.p99_us >= SLOW_SOCKET_US:
         yield warning(
             key="answers-leave-slowly",
+            is_slowness=True,
             area=Area.ADMISSION,
             title=f"answers take long to leave: p99 {ms_text(write.p99_us / 1000)}",
             evidence=(stage_line(write, metrics.window), *slowest_lines(metrics, "write")),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pocketmq.cli.doctor.broker_metrics import NO_POOL_BUFFERS, BrokerMetrics
-from pocketmq.cli.doctor.finding import Advice, Area, Finding, error, note, warning
+from pocketmq.cli.doctor.finding import Advice, Area, Finding, Severity, error, note, warning
 from pocketmq.cli.doctor.rules.disk_space import disk_space
 from pocketmq.cli.doctor.rules.refusals import SEGMENTS_AHEAD, more_buffers, too_small
 from pocketmq.cli.doctor.rules.slow_stage import slowest_lines, stage_line
@@ -20,6 +20,8 @@ FLUSH_BEHIND_BYTES: Final = 256 << 20
 DISPATCH_BEHIND_BYTES: Final = 16 << 20
 SYNC_SLOW_MS: Final = 100.0
 """A sync that takes this long at p99 is slow for any disk that serves a queue."""
+FLUSH_INTERVAL_MS: Final = 500
+"""RocketMQ MessageStoreConfig.flushIntervalCommitLog."""
 
 
 def store_rules(metrics: BrokerMetrics) -> Iterator[Finding]:
@@ -169,8 +171,12 @@ def _flush(metrics: BrokerMetrics) -> Iterator[Finding]:
             settings=_flush_advice(metrics),
         )
     elif flush.count > 0 and flush.p99_us >= SYNC_SLOW_MS * 1000:
-        yield warning(
+        interval_ms = metrics.settings.number("flush_interval_commit_log") or FLUSH_INTERVAL_MS
+        late = sync_mode or flush.p99_us >= max(SYNC_SLOW_MS, interval_ms) * 1000
+        yield Finding(
             key="sync-slow",
+            severity=Severity.WARNING if late else Severity.NOTE,
+            is_slowness=True,
             area=Area.FLUSH,
             title=f"syncs of the disk are slow: p99 {us_text(flush.p99_us)}",
             evidence=(*lines, *slowest_lines(metrics, "flush_wait")),
@@ -178,7 +184,8 @@ def _flush(metrics: BrokerMetrics) -> Iterator[Finding]:
             + (
                 "with SYNC_FLUSH every send waits for one of these."
                 if sync_mode
-                else "with ASYNC_FLUSH sends do not wait for it, but more is lost with the machine."
+                else f"with ASYNC_FLUSH sends do not wait for it. Above the {ms_text(interval_ms)} between two syncs "
+                "(flush_interval_commit_log) the flush falls behind, and more is lost with the machine."
             ),
             cure="Measure the disk alone: pocketmq doctor disk DIR. If it is quick, something else keeps it busy.",
             settings=_flush_advice(metrics) if sync_mode else (),
@@ -217,6 +224,7 @@ def _behind(metrics: BrokerMetrics) -> Iterator[Finding]:
     if behind is not None and behind > FLUSH_BEHIND_BYTES:
         yield warning(
             key="flush-behind",
+            is_slowness=True,
             area=Area.FLUSH,
             title=f"the flush is behind: {bytes_text(behind)} are not durable",
             evidence=(f"not flushed: {bytes_text(behind)} now",),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from pocketmq.common.units import plural
 from pocketmq.pipeline.jobs.flow_control.evidence import Evidence, Incident
 
 CLASSES: Final = {
@@ -118,9 +119,9 @@ def _numbers(each: Evidence) -> str:
             f"{each.name}: p50 {ms(each.p50)}, p99 at most {ms(each.p99)}, longest {ms(each.highest)} ({each.count:,})"
         )
     if each.kind == "slow":
-        return f"{each.count:,} slow requests, slowest in {each.name}; longest {ms(each.highest)}"
+        return f"{plural(each.count, 'slow request')}, slowest in {each.name}; longest {ms(each.highest)}"
     if each.kind == "part":
-        return f"{each.count:,} slow requests spent up to {ms(each.highest)} of their time in {each.name}"
+        return f"{plural(each.count, 'slow request')}: up to {ms(each.highest)} of their time in {each.name}"
     if each.kind == "hold":
         state = "held so far for" if each.name == "held" else "held for"
         busy = ", page cache busy" if each.tag == "busy" else ""
@@ -132,8 +133,8 @@ def _numbers(each: Evidence) -> str:
     if each.kind == "attempt":
         by = f"code {each.code}, cause {each.cause or 'unknown'}" if each.name == "answer" else f"in phase {each.name}"
         return (
-            f"clients: {each.count:,} sends failed an attempt, {by}; {each.again:,} tried again, {each.ended:,} ended; "
-            f"longest {ms(each.highest)}{quoted}"
+            f"clients: {plural(each.count, 'send')} failed an attempt, {by}; {each.again:,} tried again, "
+            f"{each.ended:,} ended; longest {ms(each.highest)}{quoted}"
         )
     return f"{each.count:,} × {each.name}{quoted}"
 

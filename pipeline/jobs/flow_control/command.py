@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pocketmq.pipeline.jobs.common import command
-from pocketmq.pipeline.jobs.common.command import Job
+from pocketmq.pipeline.jobs.common.command import Job, JobFailed
 from pocketmq.pipeline.jobs.flow_control.rocketmq.lines import SERVER_ZONE
 
 if TYPE_CHECKING:
@@ -98,6 +98,12 @@ def flow_control(
         print_json(_summary(result))
     else:
         _print(result)
+    if not result.counts.get("events"):
+        raise JobFailed(
+            "nothing to explain",
+            why="these files hold no event of PocketMQ and no line of RocketMQ",
+            hint='are they logs? Those of PocketMQ need [log] format = "json", a console\'s lines are for people',
+        )
 
 
 def _summary(result: "Result") -> dict[str, Any]:
@@ -149,8 +155,6 @@ def _print(result: "Result") -> None:
     note(f"{counts.get('files', 0):,} files, {counts.get('lines', 0):,} lines, {counts.get('events', 0):,} events")
     if passed:
         note("skipped: " + ", ".join(f"{name} {count:,}" for name, count in sorted(passed.items())))
-    if not counts.get("events"):
-        note('these files hold no event of PocketMQ ([log] format = "json") and no line of RocketMQ: are they logs?')
     more = result.incidents_all - len(rows)
     if more > 0:
         note(f"{more:,} smaller incidents are in the table incidents")

@@ -167,7 +167,12 @@ class _LogReader:
                 second = text.second
             events += 1
             quiet = (line[20:21] if line[19:20] == b" " else line[24:25]) in _QUIET_LEVELS or b"INFO" in line[19:48]
-            if quiet and not (quiet_words and any(words in line for words in quiet_words)):
+            if quiet:
+                for words in quiet_words:
+                    if words in line:
+                        quiet = False
+                        break
+            if quiet:
                 finished = text.passed(number, line)
             elif line.rstrip().endswith(IDLE_WATERMARK):
                 continue

@@ -8,6 +8,7 @@ from typing import Final
 
 from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import REFUSALS
+from pocketmq.common.units import plural
 from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, Step, cite, ms
 from pocketmq.pipeline.jobs.flow_control.minutes import NO_INCIDENT
 from pocketmq.pipeline.jobs.flow_control.rules_send import SEND_CAUSES, clients
@@ -43,7 +44,7 @@ def chains(case: Case) -> Iterator[Chain]:
             text = f"{row.what[0].upper()}{row.what[1:]}: requests were refused"
             steps = [Step(text, case.cited("event", *EVENTS))]
             if refused:
-                steps.append(Step(f"The broker refused {count:,} requests", [cite(each) for each in refused]))
+                steps.append(Step(f"The broker refused {plural(count, 'request')}", [cite(each) for each in refused]))
             steps.append(clients(case))
             yield Chain(0, text, steps, [row.advice], row.scenario, count or sum(each.count for each in shown))
 
@@ -108,12 +109,12 @@ def _locks(case: Case) -> Iterator[Chain]:
             else "A consumer held the lock of a queue; whether it was still there is not in the logs",
             [cite(each) for each in expired],
         ),
-        Step(f"Another one found the queue locked {count:,} times", [cite(each) for each in refused]),
+        Step(f"Another one found the queue locked {plural(count, 'time')}", [cite(each) for each in refused]),
     ]
     cures = [
         "End consumers gracefully (SIGTERM, then wait): that unlocks.",
         "Renew every 5 s and let locks expire after 15 s (expiry at three times the renewal).",
-        "pocketmq lock shows the holder of a queue's lock, and takes the lock away (RocketMQ: its lock.log).",
+        "pocketmq lock list shows who holds the lock (RocketMQ: its lock.log), pocketmq lock release takes it away.",
     ]
     yield Chain(
         5, "An ordered queue waited for a lock that another consumer held", steps, cures, "ordered-lock-stuck", count

@@ -9,6 +9,7 @@ from typing import Final
 
 from pocketmq.common.errors import Cause
 from pocketmq.common.refusals import REFUSALS
+from pocketmq.common.units import plural
 from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, Step, cite, ms
 from pocketmq.pipeline.jobs.flow_control.facts import BUSY_MS
 
@@ -82,7 +83,7 @@ def clients(case: Case) -> Step:
     again, ended = sum(each.again for each in attempts), sum(each.ended for each in attempts)
     if not attempts:
         return Step("What became of these sends in their clients is not known: no client's log names this broker")
-    text = f"Clients tried {again:,} sends again; {ended:,} ended with an error"
+    text = f"Clients tried {plural(again, 'send')} again; {ended:,} ended with an error"
     return Step(text, [cite(each) for each in attempts])
 
 
@@ -94,7 +95,8 @@ def no_cure(cause: Cause) -> str:
 def _refusals(case: Case, *causes: str) -> Step:
     refused = [each for each in case.of("refusal") if each.cause in causes]
     kinds = ", ".join(f"{each.count:,} × {f'[{each.tag}]' if each.tag else each.cause}" for each in refused)
-    return Step(f"The broker refused {case.refused(*causes):,} requests: {kinds}", [cite(each) for each in refused])
+    count = plural(case.refused(*causes), "request")
+    return Step(f"The broker refused {count}: {kinds}", [cite(each) for each in refused])
 
 
 def _roots(case: Case) -> list[Step]:

@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 
-from pocketmq.broker.admin.assignments import ASKING_MAX, QUEUES_MAX, ROUTE_AGE_NS
+from pocketmq.broker.admin.assignments import ASKING_MAX, QUEUES_MAX, ROUTE_AGE_NS, STRATEGIES, popped_queues
 from pocketmq.broker.app import BrokerApp
 from pocketmq.common.clock import ManualClock
 from pocketmq.namesrv.config import NamesrvConfig
 from pocketmq.namesrv.server import NamesrvApp
 from pocketmq.remoting.codes import RequestCode, ResponseCode
 from pocketmq.remoting.errors import RequestTimeout
+from pocketmq.remoting.protocol.body import MessageQueue
 from pocketmq.remoting.protocol.namesrv import QueueData, TopicRouteData
+from pocketmq.remoting.protocol.pull import QueryAssignmentRequest
 from tests.broker.conftest import Client, Harness, eventually
 
 
@@ -184,12 +186,49 @@ async def test_bad_questions(client: Client, body: bytes, code: int, text: str) 
     await client.put(b"fine")
 
 
-async def test_the_request_mode_is_pull(client: Client) -> None:
-    """PULL may be set, as it is; POP is refused in words."""
-    mode = {"topic": "T", "consumerGroup": "group", "popShareQueueNum": 0}
-    set_mode = RequestCode.SET_MESSAGE_REQUEST_MODE
-    for pull in ("PULL", 0):
-        assert (await client.ask(set_mode, None, json.dumps({**mode, "mode": pull}).encode())).code == 0
-    for pop in ("POP", 1):
-        code, text = await refusal(client, set_mode, json.dumps({**mode, "mode": pop}).encode())
-        assert (code, "mode 'POP': this broker serves PULL alone" in text) == (3, True)
+async def test_the_request_mode_is_kept_and_listed(harness: Harness, broker: BrokerApp) -> None:
+    """Of a topic and a group that exist; members that pop share all queues, or those of their neighbors."""
+    client, other = await harness.client(broker), await harness.client(broker)
+    mode: dict[str, Any] = {"topic": "T", "consumerGroup": "group", "popShareQueueNum": 0}
+
+    async def set_mode(**fields: Any) -> int:
+        body = json.dumps({**mode, **fields}).encode()
+        code: int = (await client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, None, body)).code
+        return code
+
+    assert await set_mode(mode="POP") == ResponseCode.TOPIC_NOT_EXIST
+    await client.send("T", default_topic_queue_nums=4)
+    assert await set_mode(mode="POP") == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    await client.ask(RequestCode.HEART_BEAT, None, heartbeat("c1"))
+    assert await set_mode(topic="%RETRY%group", mode="POP") == ResponseCode.NO_PERMISSION
+    for each in ("PULL", 0):
+        assert await set_mode(mode=each) == 0
+        assert await ask(client, question()) == pulled(0, 1, 2, 3)
+    assert await set_mode(mode=1) == 0
+    assert await ask(client, question()) == [("broker-a", -1, "POP")]
+    for number in range(2, 5):
+        await other.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"))
+    assert await ask(client, question()) == [("broker-a", -1, "POP")]
+    clients = [client, *[await harness.client(broker) for _ in range(3)]]
+    for number, member in enumerate(clients, 1):
+        await member.ask(RequestCode.HEART_BEAT, None, heartbeat(f"c{number}"))
+    assert await set_mode(mode="POP", popShareQueueNum=1) == 0
+    assert await ask(client, question("c4")) == [("broker-a", 3, "POP"), ("broker-a", 0, "POP")]
+    await client.send("T", code=RequestCode.SEND_MESSAGE_V2)
+    listed = await client.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+    kept = json.loads(bytes(listed.body))["messageRequestModeMap"]
+    assert kept == {"T": {"group": {**mode, "mode": "POP", "popShareQueueNum": 1}}}
+    await broker.stop()
+    again = await harness.broker()
+    client = await harness.client(again)
+    assert json.loads(bytes((await client.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).body))["messageRequestModeMap"]
+
+
+def test_more_members_than_queues_have_one_each() -> None:
+    """RocketMQ's rule where a member shares with few others."""
+    queues = [MessageQueue("T", "b", number) for number in range(2)]
+    members = ["a", "b", "c", "d", "e"]
+    found = [
+        popped_queues(QueryAssignmentRequest("T", "g", each), queues, members, 1, STRATEGIES["AVG"]) for each in members
+    ]
+    assert [[queue.queue_id for queue in each] for each in found] == [[0], [1], [0], [1], [0]]

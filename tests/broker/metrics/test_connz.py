@@ -1,12 +1,14 @@
 """Who is connected: the JSON of /connz, of a real broker."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.broker.config import BrokerConfig
 from pocketmq.broker.metrics.connz import LIMIT_MAX
+from pocketmq.broker.stats.sent_topics import TOPICS_MAX
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import JSON
 from pocketmq.remoting.http_server import Answer, HttpRequest
@@ -53,6 +55,7 @@ async def test_it_says_who_sends_and_reads(harness: Harness) -> None:
         report = connz(app)
         assert (report["total"], report["offset"]) == (2, 0)
         native, remoting = report["connections"]
+        assert (native["sends_to"], remoting["sends_to"]) == (["T"], [])
         assert (native["client_ids"], native["language"], native["sends"], native["reads"]) == ([], "", [], [])
         assert native["bytes_in"] == -1 or native["bytes_in"] > 1000
         assert remoting["client_ids"] == ["10.0.0.9@1"]
@@ -63,6 +66,23 @@ async def test_it_says_who_sends_and_reads(harness: Harness) -> None:
     await client.ask(RequestCode.HEART_BEAT, body=heartbeat())
     await eventually(lambda: connz(app)["total"] == 1)
     assert connz(app)["connections"][0]["language"] == "PYTHON"
+
+
+async def test_it_says_to_which_topics_sends_go_of_each_kind(harness: Harness) -> None:
+    """Of short sends and of others; the latest ones, where a client has many."""
+    app = await harness.broker()
+    short, wide = await harness.client(app), await harness.client(app)
+    await short.put(b"x", topic="Short")
+    await eventually(lambda: connz(app)["connections"][0]["sends_to"] == ["Short"])
+
+    async def seen(topic: str) -> bool:
+        assert (await wide.send(topic)).code == 0
+        return topic in connz(app)["connections"][1]["sends_to"]
+
+    for number in range(TOPICS_MAX + 2):
+        await eventually(partial(seen, f"T{number}"))
+    assert connz(app)["connections"][1]["sends_to"] == sorted(f"T{number}" for number in range(2, TOPICS_MAX + 2))
+    assert connz(app)["connections"][0]["sends_to"] == ["Short"]
 
 
 async def test_the_answer_is_bounded_and_in_the_wanted_order(harness: Harness) -> None:

@@ -120,6 +120,10 @@ class Both:
         assert path is not None
         return path.drain.served + (0 if path.here is None else path.here.served)
 
+    def plain(self, opaque: int, body: bytes) -> bytes:
+        """Return a plain frame."""
+        return frame_of(opaque, [("A", 0, [record_of("A", 0, body)])])
+
     async def alike(self, make: Callable[[int], bytes]) -> list[tuple[Any, ...]]:
         """Send the frame that ``make`` returns for an opaque, and a plain one behind it; both brokers must answer
         alike.
@@ -129,8 +133,8 @@ class Both:
         self.opaque += 4
         plain, next_plain, hello = range(self.opaque + 1, self.opaque + 4)
         steps = [
-            (make(self.opaque) + frame_of(plain, [("A", 0, [record_of("A", 0, b"behind")])]), plain),
-            (frame_of(next_plain, [("A", 0, [record_of("A", 0, b"next")])]), next_plain),
+            (make(self.opaque) + self.plain(plain, b"behind"), plain),
+            (self.plain(next_plain, b"next"), next_plain),
             (b"".join(encode_request(HELLO, hello)), hello),
         ]
 

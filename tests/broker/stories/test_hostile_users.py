@@ -61,6 +61,7 @@ HARMLESS: Final = {
     R.UPDATE_AND_CREATE_TOPIC_LIST: "an empty list",
     R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: "an empty list",
     R.NATIVE_PULL: "no queue and no group",
+    R.BATCH_ACK_MESSAGE: "an empty list",
 }
 """Codes that a user without rights may send, and why; others are refused whatever they name."""
 BODIES: Final[tuple[Callable[[str], bytes], ...]] = (
@@ -81,6 +82,7 @@ BODIES: Final[tuple[Callable[[str], bytes], ...]] = (
             "topicConfigList": [{"topicName": name}],
             "groupName": name,
             "groupConfigList": [{"groupName": name}],
+            "acks": [{"c": name, "t": name}],
         }
     ).encode(),
 )

@@ -106,7 +106,7 @@ async def test_each_way_to_be_refused_is_in_the_trace(client: Any) -> None:
         RequestCode.CHECK_CLIENT_CONFIG, None, encode_body(CheckClientBody("c", "g", subscription))
     )
     assert checked.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert (await client.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert (await client.ask(RequestCode.QUERY_BROKER_OFFSET)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert (await client.ask(31_999)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert (await client.send("T", properties="TAGS\x01" + "x" * 40_000)).code == ResponseCode.MESSAGE_ILLEGAL
     await client.put(b"x")
@@ -115,7 +115,7 @@ async def test_each_way_to_be_refused_is_in_the_trace(client: Any) -> None:
     assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group)).code == 29
     assert {key: each.total for key, each in (await trace(client)).items()} == {
         ("CHECK_CLIENT_CONFIG", 23): 1,
-        ("GET_ALL_MESSAGE_REQUEST_MODE", 3): 1,
+        ("QUERY_BROKER_OFFSET", 3): 1,
         ("unknown", 3): 1,
         ("SEND_MESSAGE_V2", 13): 1,
         ("PULL_MESSAGE", 29): 1,

@@ -25,7 +25,7 @@ def test_brokers_are_listed_with_what_they_are_and_what_they_stored(run_command:
     (row,) = json.loads(done.stdout)
     assert (row["broker"], row["id"], row["role"], row["state"]) == ("pocket", 0, "master", "answers")
     assert row["address"] == address
-    assert row["version"].startswith("V4")
+    assert row["version"].startswith("PocketMQ (as V4")
     assert (row["in"], row["out"]) == (1, 0)
     assert address.encode() in table.stdout
 
@@ -51,3 +51,4 @@ def test_a_broker_that_leaves_out_a_number_is_listed() -> None:
     """RocketMQ's runtime tables differ with its versions."""
     row = broker_row("broker-a", 2, "127.0.0.1:1", {"msgPutTotalTodayNow": "many"})
     assert row == ("broker-a", 2, "slave", "127.0.0.1:1", "-", "many", "-", "answers")
+    assert broker_row("b", 0, "127.0.0.1:1", {"brokerVersionDesc": "V5_3_3"})[4] == "RocketMQ V5_3_3"

@@ -15,9 +15,21 @@ from pocketmq.cli.config.template import COMMANDS, docs_of_daemons, template
 from pocketmq.cli.daemon.daemon import SECTIONS, load_settings
 from pocketmq.common.errors import ConfigError
 
-PACKAGES: Final = ("broker", "cli", "client", "common", "namesrv", "pipeline", "remoting", "store", "testing")
-NAMED: Final = re.compile(r"(?<![\w./-])(broker|store|remoting|namesrv|metrics|fault)\.([a-z]+(?:_[a-z0-9]+)+)\b(?!\()")
+PACKAGES: Final = sorted(path.name for path in (ROOT / "src" / "pocketmq").iterdir() if path.is_symlink())
+PAGES: Final = (
+    "docs/*.md",
+    "conf/**/*.toml",
+    "conf/**/*.service",
+    "examples/**/*.md",
+    "*.yaml",
+    "Dockerfile",
+    "README.md",
+)
+NAMED: Final = re.compile(rf"(?<![\w./-])({'|'.join(SECTIONS)})\.([a-z]+(?:_[a-z0-9]+)+)\b(?!\()")
 """A setting as texts name it; the underscore tells it from a file or a module."""
+VARIABLE: Final = re.compile(r"POCKETMQ_([A-Z]+)__([A-Z0-9_]+)")
+NO_SETTINGS: Final = {"log.flush_count", "log.last_flush_ns", "section.key"}
+"""Attributes of the commit log, and the pattern of a variable."""
 
 
 def test_every_setting_has_a_text() -> None:
@@ -59,17 +71,23 @@ def _strings() -> Iterator[tuple[str, str]]:
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Constant) and isinstance(node.value, str):
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "conf").rglob("*.toml"))]:
+    for path in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
         yield str(path.relative_to(ROOT)), path.read_text()
 
 
+def _settings_named(text: str) -> Iterator[str]:
+    yield from (match[0] for match in NAMED.finditer(text))
+    yield from (f"{match[1]}.{match[2]}".lower() for match in VARIABLE.finditer(text))
+
+
 def test_no_text_names_a_setting_that_does_not_exist() -> None:
-    """Advice, errors, comments, pages: ``section.key`` is always a setting."""
+    """Advice, errors, comments, pages: ``section.key`` is always a setting, and so is its variable."""
     settings = {doc.name for doc in docs_of_daemons()} | {
         f"{section}.{former}" for section, struct in SECTIONS.items() for former in getattr(struct, "former_names", {})
     }
-    found = {(where, match[0]) for where, text in _strings() for match in NAMED.finditer(text)}
+    found = {(where, name) for where, text in _strings() for name in _settings_named(text)}
     assert len(found) > 100, "the pattern finds nothing"
+    settings |= NO_SETTINGS
     unknown = sorted((where, name) for where, name in found if name not in settings and not _is_module(name))
     assert unknown == []
 

@@ -1,15 +1,20 @@
 """The daemons as processes: ready line, signals, crashes, and all reasons why they do not start."""
 
+import asyncio
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from pocketmq.cli.daemon import daemon as serving
 from tests.cli.conftest import COMMAND, environment, until_registered
 from tests.signals import interruptible
 
@@ -38,6 +43,31 @@ def test_one_ready_line_then_a_clean_end(start_daemon: Any, tmp_path: Path, numb
     assert (code, rest) == (0, ""), errors
     assert "Traceback" not in errors
     assert not (tmp_path / "pocketmq-data" / "abort").exists()
+
+
+async def test_a_signal_while_the_store_is_opened_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The opening asks whether it is still wanted; a stop that it meets is no failure."""
+    logs = Mock()
+    opened = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def started(*arguments: Any) -> AsyncIterator[str]:
+        still_wanted: Callable[[], None] = arguments[-1]
+        still_wanted()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(30):
+                while True:
+                    await asyncio.sleep(0)
+                    still_wanted()
+        opened.set()
+        yield "ready\n"
+
+    monkeypatch.setattr(serving, "_started", started)
+    await serving._serve(serving.Shape(namesrv=True, broker=True), Mock(), logs, Mock())
+    assert not opened.is_set()
+    said = [call.args[0] for call in logs.logger.return_value.info.call_args_list]
+    assert said == ["stopping", "start_given_up", "stopped"]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pipes that keep writes apart are Linux's")

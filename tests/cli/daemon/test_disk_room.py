@@ -1,5 +1,6 @@
 """What the disk of a store allows, before a daemon is ready."""
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -7,7 +8,7 @@ import pytest
 
 from pocketmq.cli.daemon import disk_room
 from pocketmq.cli.daemon.daemon import load_settings, look_at_disk
-from pocketmq.cli.daemon.disk_room import SEGMENT_BYTES_MIN, kept_line, room_for_store
+from pocketmq.cli.daemon.disk_room import SEGMENT_BYTES_MIN, check_directory, kept_line, room_for_store
 from pocketmq.cli.exit_codes import CannotStart
 from pocketmq.common.errors import PocketMQError
 from pocketmq.store.commitlog.segment import segment_name
@@ -158,3 +159,26 @@ def test_the_small_profile_starts_small_and_yields_to_what_is_given(tmp_path: Pa
     assert (store.mapped_file_size_commit_log, store.file_reserved_time) == (16 * MIB, 48)
     with pytest.raises(PocketMQError, match="there is small"):
         load_settings({}, None, [], {}, "large")
+
+
+def test_a_directory_that_is_there_or_can_be_made_is_fine(tmp_path: Path) -> None:
+    check_directory(str(tmp_path))
+    check_directory(str(tmp_path / "new" / "store"))
+
+
+def test_what_is_no_directory_is_named(tmp_path: Path) -> None:
+    """Also through a link that leads nowhere."""
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for name in ("file", "file/store", "link"):
+        with pytest.raises(CannotStart, match=r"it is no directory.*--data-dir"):
+            check_directory(str(tmp_path / name))
+
+
+def test_a_directory_of_others_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is read-only is another matter, which the opening says."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(CannotStart, match=rf"{tmp_path}/new cannot be made in {tmp_path}: this user may not write"):
+        check_directory(str(tmp_path / "new"))
+    monkeypatch.setattr(disk_room, "_is_read_only", lambda path: True)
+    check_directory(str(tmp_path / "new"))

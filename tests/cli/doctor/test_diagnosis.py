@@ -16,6 +16,7 @@ from pocketmq.remoting.telemetry import (
     FlushTelemetry,
     PageCacheTelemetry,
     PoolTelemetry,
+    SecurityTelemetry,
     SlowRequest,
 )
 from tests.cli.doctor.snapshots import (
@@ -49,6 +50,21 @@ def test_without_sends_the_append_has_no_data() -> None:
     told = msgspec.structs.replace(telemetry(), stages=[])
     line = next(line for line in examine(snapshot(told), BrokerSettings({})).areas if line.area is Area.APPEND)
     assert line.text == "no data (no sends in the last 60 s)"
+
+
+def test_a_bad_setting_stands_before_mere_slowness_of_an_earlier_area() -> None:
+    """All are warnings: one is certain, one may be due to other work on the machine, and a network that is open on
+    purpose explains nothing of both.
+    """
+    told = telemetry(
+        stages=[stage("append", p99=100.0, longest=160.0)], security=SecurityTelemetry(open_binds=["0.0.0.0:10911"])
+    )
+    found = diagnose(snapshot(told), settings(os_page_cache_busy_timeout_mills="60000"))
+    assert [each.key for each in found if each.severity is Severity.WARNING] == [
+        "bad-cure-page-cache-timeout",
+        "append-slow",
+        "open-bind",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -401,6 +417,31 @@ def test_every_refusal_turns_admission_red() -> None:
 def test_flush(flush: FlushTelemetry, more_stages: list[object], expected: set[str]) -> None:
     """Slow syncs, waiters that time out, unsynced bytes, the fence; the cost of SYNC_FLUSH is a note."""
     assert found_by(telemetry(flush=flush, stages=more_stages)) == expected
+
+
+@pytest.mark.parametrize(("p99_ms", "severity"), [(20.0, Severity.NOTE), (100.0, Severity.WARNING)])
+def test_a_slow_append_is_a_note_until_it_takes_half_of_the_wait_that_a_send_is_allowed(
+    p99_ms: float, severity: Severity
+) -> None:
+    """Sends may wait for 200 ms."""
+    told = telemetry(stages=[stage("append", p99=p99_ms, longest=160.0)])
+    assert the(diagnose(snapshot(told), settings()), "append-slow").severity is severity
+
+
+@pytest.mark.parametrize(
+    ("mode", "p99_ms", "severity"),
+    [
+        ("ASYNC_FLUSH", 499, Severity.NOTE),
+        ("ASYNC_FLUSH", 500, Severity.WARNING),
+        ("SYNC_FLUSH", 100, Severity.WARNING),
+    ],
+)
+def test_a_slow_sync_that_no_send_waits_for_is_a_note_until_it_delays_the_flush(
+    mode: str, p99_ms: int, severity: Severity
+) -> None:
+    """The flush of ASYNC_FLUSH runs every 500 ms."""
+    told = telemetry(flush=FlushTelemetry(mode=mode, count=9, p99_us=p99_ms * 1000))
+    assert the(diagnose(snapshot(told), settings()), "sync-slow").severity is severity
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def test_json_and_rounds(broker: PocketBroker, run_command: RunCommand) -> None:
     result = run_command("doctor", "--broker", broker.address, "--json", "--watch", "0.1", "--rounds", "2")
     first, second = (json.loads(line) for line in result.stdout.splitlines())
     assert first["worst"] == "warning"
+    assert [first["findings"][0][name] for name in ("key", "address")] == ["bad-cure-queue-capacity", broker.address]
     assert [area["area"] for area in first["brokers"][0]["diagnosis"]["areas"]] == AREAS
     assert first["brokers"][0]["rates"] == []
     assert any("messages stored" in text for text in second["brokers"][0]["rates"])

@@ -10,14 +10,14 @@ import msgspec
 from pocketmq.cli.doctor.broker_metrics import BrokerSettings
 from pocketmq.cli.doctor.finding import Severity
 from pocketmq.cli.doctor.reader import BrokerReader, Reading, Target
-from pocketmq.cli.doctor.report import exit_code_of_rounds, plain_lines, render
+from pocketmq.cli.doctor.report import exit_code_of_rounds, plain_lines, render, worst_first
 from pocketmq.cli.doctor.session import Round, Session
 from pocketmq.cli.exit_codes import ExitCode
 from pocketmq.common.errors import PocketMQError
 from pocketmq.remoting.errors import ConnectFailed
 from pocketmq.remoting.protocol.ha import HaStatusBody
 from pocketmq.remoting.telemetry import PageCacheTelemetry, TelemetrySnapshot
-from tests.cli.doctor.snapshots import refusal, settings, snapshot, telemetry
+from tests.cli.doctor.snapshots import refusal, settings, snapshot, stage, telemetry
 
 TARGET = Target("broker-a", "127.0.0.1:10911")
 BUSY = PageCacheTelemetry(busy=True, lock_held_ms=1500, timeout_ms=1000)
@@ -153,6 +153,30 @@ async def test_the_drawing_and_the_lines_say_the_same() -> None:
             assert any(text in line for line in plain_lines([shown]))
     assert "2 warnings" not in drawn
     assert "1 error, 1 warning" in drawn
+
+
+async def test_several_brokers_are_summed_up_with_the_worst_first() -> None:
+    """In the pipe and on the terminal: an error of the last broker, a bad setting, then what is merely slow."""
+    import io
+
+    from rich.console import Console
+
+    slow = reading(telemetry(stages=[stage("append", p99=100.0, longest=160.0)]))
+    bad = Reading(TARGET, 100_000, snapshot(telemetry()), BrokerSettings(settings(broker_fast_failure_enable="false")))
+    rounds = [
+        (await Session(Script(each), [TARGET]).check())[0]
+        for each in (slow, bad, reading(telemetry()), failed(ConnectFailed("x")))
+    ]
+    keys = ["not-read", "bad-cure-fast-failure-off", "append-slow"]
+    assert [finding.key for _, finding in worst_first(rounds)] == keys
+    lines = list(plain_lines(rounds))
+    assert lines[0] == "4 brokers, the worst first:"
+    assert [line.rpartition("[")[2] for line in lines[1:4]] == [f"{key}]" for key in keys]
+    assert lines[4] == ""
+    out = io.StringIO()
+    Console(file=out, width=4000, force_terminal=True, color_system=None).print(render(rounds))
+    assert [line.rstrip() for line in out.getvalue().splitlines()[:4]] == lines[:4]
+    assert next(plain_lines(rounds[:1])).startswith("broker-a at ")
 
 
 async def test_json_holds_the_whole_round() -> None:

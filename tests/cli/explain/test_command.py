@@ -60,6 +60,20 @@ def test_an_unknown_text_says_so_with_the_nearest_three(run_command: RunCommand)
     assert len(lines) == 4
 
 
+def test_an_unknown_number_says_so_with_the_nearest_codes(run_command: RunCommand) -> None:
+    done = run_command("explain", "99999")
+    assert done.returncode == 1
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].startswith("unknown: no response code, ")
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        "  10007 CREATE_REPLY_MESSAGE_EXCEPTION",
+        "  10006 REQUEST_TIMEOUT_EXCEPTION",
+        "  10005 NOT_FOUND_TOPIC_EXCEPTION",
+    ]
+    told = json.loads(run_command("explain", "99999", "--json").stdout)
+    assert [each["text"] for each in told["nearest"]] == ["10007", "10006", "10005"]
+
+
 def test_nothing_at_all_is_wrong_usage(run_command: RunCommand) -> None:
     for words in ((), ("",), ("  ",)):
         done = run_command("explain", *words)

@@ -29,7 +29,7 @@ def test_a_directory_of_a_broker_and_its_client() -> None:
     assert "(14:51:05.000 to 14:51:06.000; broker/filter.log:" in text
     assert "cure: End consumers gracefully" in text
     assert "see it: pocketmq scenario ordered-lock-stuck" in text
-    assert "1 incidents" in text
+    assert "1 incident\n" in text
 
 
 def test_standard_input_and_json() -> None:

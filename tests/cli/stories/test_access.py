@@ -75,6 +75,10 @@ def test_users_and_policies_by_hand(start_daemon: StartDaemon, run_command: RunC
     assert "there is no limit 'bytes'" in pocketmq("user", "update", "app", "--quota", "bytes=1", code=2)
     wrong = pocketmq("produce", "orders", user={**app, "POCKETMQ_SECRET_KEY": "wrong"}, stdin=b"x\n", code=1)
     assert "refused the credentials of app" in wrong
+    assert "allowed" in pocketmq("acl", "test", "app", "SEND_MESSAGE_V2", "Topic:orders")
+    pulls = pocketmq("acl", "test", "app", "PULL_MESSAGE", "Group:billing", code=1)
+    assert "no matched policies." in pulls
+    assert "PULL_MESSAGE needs each of: Topic Sub (`topic`), Group Sub (`consumer_group`)" in pulls
     denials: Any = json.loads(pocketmq("acl", "log", "--json"))
     assert {(row["user"], row["resource"]) for row in denials} >= {("app", "Topic:payments"), ("app", "-")}
 

@@ -27,6 +27,21 @@ def test_what_is_no_address_is_refused(bad: Any) -> None:
         parse_addresses(bad)
 
 
+@pytest.mark.parametrize(
+    ("bad", "hint"),
+    [
+        ("a:1,b:2", "separate addresses by ;"),
+        ("http://a:1", "leave out what is not host:port"),
+        ("a b:1", "leave out"),
+        ("user@a:1", "leave out"),
+    ],
+)
+def test_what_others_write_is_refused_with_what_to_write(bad: str, hint: str) -> None:
+    """Commas as for Kafka, an address of the web: as a host they would fail at the first send only."""
+    with pytest.raises(ConfigError, match=f"is no host .*{hint}"):
+        parse_addresses(bad)
+
+
 @pytest.mark.parametrize("none", ["", " ; ", []])
 def test_none_at_all(none: Any) -> None:
     """RocketMQ's text."""

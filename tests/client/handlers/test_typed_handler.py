@@ -143,6 +143,15 @@ def test_methods_partials_and_a_given_type() -> None:
     assert typed(takes("Order"), codec=MSGPACK)(received(MSGPACK.encode(Order(5)))) == Order(5)
 
 
+def typed_of_three(order: Order, message: ReceivedMessage, more: int) -> None: ...
+
+
+def test_a_handler_may_have_parameters_that_nobody_gives() -> None:
+    handlers: list[Any] = [lambda message, more=1: None, lambda *messages: None, print, [].append]
+    for handler in handlers:
+        assert typed(handler) is handler
+
+
 @pytest.mark.parametrize(
     ("handler", "batch", "text"),
     [
@@ -150,6 +159,11 @@ def test_methods_partials_and_a_given_type() -> None:
         (takes("Callable[[], int]"), False, "cannot be decoded"),
         (takes("pytest.Item"), False, "no type that msgspec or pydantic makes"),
         (takes("Order"), True, "a batch is a list, its parameter is Order"),
+        (lambda: None, False, r"it takes \(\), and is called with one message"),
+        (lambda message, context: None, False, r"it takes \(message, context\), and is called with one message"),
+        (lambda messages, context: None, True, "is called with one list of messages"),
+        (lambda *, message: None, False, "is called with one message"),
+        (typed_of_three, False, "is called with one body and one message"),
     ],
 )
 def test_a_type_that_can_never_be_decoded_is_refused(handler: Any, batch: bool, text: str) -> None:

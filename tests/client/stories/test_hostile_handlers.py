@@ -12,6 +12,7 @@ from pocketmq.client.handlers import worker_pool
 from pocketmq.client.handlers.consume_result import Later
 from pocketmq.client.pull.pull_wire import PullResult, QueueResult
 from pocketmq.client.pull.subscription import parse_subscription
+from pocketmq.client.push.pull_failures import PullFailures
 from pocketmq.client.push.push_consumer import PushConsumer
 from pocketmq.client.push.queue_pull import PullSettings, QueuePull
 from pocketmq.common.errors import ConfigError
@@ -202,7 +203,7 @@ async def test_a_queue_that_lost_what_is_in_hand_begins_anew(bench: Bench) -> No
 
     wire: Any = Wire()
     subscription = parse_subscription("T", "*", 1)
-    settings = PullSettings(32, 0, lambda: False)
+    settings = PullSettings(32, 0, lambda: False, PullFailures(bench.instance.clock, bench.instance.log))
     pull = QueuePull(wire, bench.mode, runner, subscription, bench.instance, settings, bench.statistics.counts("T"))
     pull.start()
     await until(lambda: process_queue.dropped)

@@ -38,7 +38,8 @@ final class Consumers {
 
     /**
      * Starts a push consumer: name, group, topic, [expression], [sql], [orderly], [broadcast], [trace], [maxRetries],
-     * [laterTimes: how often a message is sent back before it is done], [delayLevel: of that], [reply: with producer].
+     * [laterTimes: how often a message is sent back before it is done], [delayLevel: of that], [reply: with producer],
+     * [pop: let the broker share the queues, and say that they are popped; 5.3].
      */
     Object push(Command command) throws Exception {
         String name = command.text("name");
@@ -54,6 +55,9 @@ final class Consumers {
         }
         if (command.yes("broadcast")) {
             Versions.broadcast(consumer);
+        }
+        if (command.yes("pop")) {
+            DefaultMQPushConsumer.class.getMethod("setClientRebalance", boolean.class).invoke(consumer, false);
         }
         if (command.has("sql")) {
             consumer.subscribe(command.text("topic"), MessageSelector.bySql(command.text("sql")));

@@ -224,3 +224,31 @@ def test_an_answer_that_passes_is_not_a_loss(
     other_answers(monkeypatch, nothing)
     assert len(set(read(broker, topic, plan_of(broker, wait_ms=60_000)))) == COUNT
     assert "lost" not in capfd.readouterr().err
+
+
+def test_pulls_grow_while_they_come_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large range takes few round trips; a small one asks for no more than it did."""
+    asked: list[int] = []
+    pull = PullWire.pull
+
+    async def noted(self: PullWire, *args: Any, **settings: Any) -> list[PullResult]:
+        asked.append(settings["max_bytes"])
+        return await pull(self, *args, **settings)
+
+    monkeypatch.setattr(PullWire, "pull", noted)
+    with PocketBroker() as running:
+
+        async def send() -> None:
+            async with Admin(running.namesrv) as admin:
+                await admin.create_topic("large", queues=1)
+            async with Producer(group="test", namesrv=running.namesrv) as producer:
+                for _ in range(12):
+                    await producer.send_batch([Message("large", b"x" * 1000) for _ in range(1000)])
+
+        asyncio.run(send())
+        for limit, wanted in ((4 << 20, [1 << 20, 2 << 20, 4 << 20]), (1 << 19, [1 << 19])):
+            asked.clear()
+            plan = plan_of(running, pull_bytes=limit, wait_ms=60_000)
+            batches = list(read_ranges(plan, [QueueRange("large", "pocket", 0, 0, 12_000)], {}))
+            assert sum(map(len, batches)) == 12_000
+            assert sorted(set(asked)) == wanted

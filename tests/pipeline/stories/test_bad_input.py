@@ -20,8 +20,10 @@ from pocketmq.client.admin.admin import Admin
 from pocketmq.common.errors import PocketMQError
 from pocketmq.pipeline.errors import BrokerAway, DataLost, OptionIllegal, SchemaIllegal
 from pocketmq.pipeline.source.planner import TopicUnknown
+from pocketmq.pipeline.source.plans import RangesPartition
 from pocketmq.pipeline.source.positions import Positions
-from pocketmq.pipeline.source.source import PocketMQSource, RangesPartition, TopicStreamReader
+from pocketmq.pipeline.source.source import PocketMQSource
+from pocketmq.pipeline.source.stream_reader import TopicStreamReader
 from pocketmq.store.retention.retention import Reason
 from pocketmq.testing import PocketBroker
 

@@ -109,6 +109,50 @@ def test_all_buffers_are_locked_in_ram_and_the_time_is_reported() -> None:
     assert event.kwargs == {"buffers": 3, "buffer_bytes": BUFFER_BYTES, "duration_ms": 0.0}
 
 
+def test_a_long_opening_says_each_second_how_far_it_is() -> None:
+    """Locking a buffer takes 600 ms here: after the second one the line is due, after the third one it is not."""
+    log, clock = Mock(), ManualClock()
+
+    class SlowMemory(FakeMemory):
+        def lock(self, array: Bytes) -> None:
+            super().lock(array)
+            clock.advance_ms(600)
+
+    WriteBufferPool(3, BUFFER_BYTES, SlowMemory(), clock, log).open()
+    told = [call.kwargs.get("percent") for call in log.info.call_args_list if "opening" in call.args[0]]
+    assert told == [None, 66]
+
+
+class NoLongerWanted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("survives", [False, True])
+def test_an_opening_that_is_no_longer_wanted_ends_between_two_buffers(tmp_path: Path, survives: bool) -> None:
+    """A signal to stop does not wait for gigabytes; nothing is left, and the next opening works."""
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    path = str(shared) if survives else "anonymous"
+    config = store_config(tmp_path / "store", transient_store_pool_enable=True, transient_store_pool_path=path)
+    memory = FakeMemory()
+    store = MessageStore(config, memory=memory, runner=SteppedRunner())
+
+    def wanted_until_two_are_locked() -> None:
+        if len(memory.locked) >= 2:
+            raise NoLongerWanted
+
+    store.still_wanted = wanted_until_two_are_locked
+    with pytest.raises(NoLongerWanted):
+        store.open()
+    assert len(memory.locked) == 2
+    assert list(shared.iterdir()) == []
+    again = MessageStore(config, memory=FakeMemory(), runner=SteppedRunner())
+    again.open()
+    assert again.pool is not None
+    assert again.pool.available == 5
+    again.close()
+
+
 def test_a_machine_that_locks_no_memory_is_reported_once() -> None:
     """The pool works unlocked; the warning has the reason and the cure."""
     pool, log, _ = pool_of(3, FakeMemory(locks_max=1))

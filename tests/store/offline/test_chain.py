@@ -3,6 +3,7 @@
 import struct
 from random import Random
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,11 @@ def one_by_one(data: bytes, end: int) -> tuple[list[int], int]:
     return sizes, at
 
 
+def followed(data: bytes, end: int) -> tuple[list[int], int]:
+    sizes, at = chain(np.frombuffer(data, np.uint8), end)
+    return sizes.tolist(), at
+
+
 @given(PIECES, st.integers(0, 30_000), st.randoms(use_true_random=False))
 def test_a_chain_is_what_following_sizes_gives(
     pieces: list[tuple[int, int, int, bool]], cut: int, random: Random
@@ -40,6 +46,24 @@ def test_a_chain_is_what_following_sizes_gives(
         if has_fake:
             struct.pack_into(">II", record, random.randint(8, size - 8), RECORD_BYTES_MIN, MAGIC_V1)
         data += record
-    end = min(cut, len(data))
-    assert chain(memoryview(bytes(data)), end) == one_by_one(bytes(data), end)
-    assert chain(memoryview(bytes(data)), len(data)) == one_by_one(bytes(data), len(data))
+    for end in (min(cut, len(data)), len(data)):
+        assert followed(bytes(data), end) == one_by_one(bytes(data), end)
+
+
+@given(
+    st.integers(RECORD_BYTES_MIN, 300),
+    st.integers(1, 80),
+    st.lists(st.tuples(st.integers(0, 79), st.sampled_from([-8, -1, 1, 8])), max_size=2),
+    st.integers(0, 400),
+)
+def test_records_of_one_size_are_followed_at_once(
+    size: int, count: int, errors: list[tuple[int, int]], rest: int
+) -> None:
+    """Also where one of them is of another size, and where the end is in the middle of one."""
+    data = bytearray()
+    for row in range(count):
+        own = max(RECORD_BYTES_MIN, size + dict(errors).get(row, 0))
+        data += struct.pack(">II", own, MAGIC_V1) + bytes(own - 8)
+    data += struct.pack(">II", rest, MAGIC_V1)[: min(8, rest)] + bytes(max(0, rest - 8))
+    for end in (len(data), max(0, len(data) - size // 2)):
+        assert followed(bytes(data), end) == one_by_one(bytes(data), end)

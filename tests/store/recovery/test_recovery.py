@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from pocketmq.common.clock import ManualClock
 from pocketmq.common.record_codec import Record
+from pocketmq.common.runner import SteppedRunner
 from pocketmq.store.checkpoint import Checkpoint, Positions
 from pocketmq.store.commitlog.checksums import ChecksumLog
 from pocketmq.store.commitlog.segment_queue import SegmentQueue
 from pocketmq.store.disk.os_file_system import OsFile, OsFileSystem
 from pocketmq.store.errors import CorruptStore, SegmentSizeMismatch
+from pocketmq.store.message_store import MessageStore
 from pocketmq.store.recovery.log_scan import LogScan, ScanResult
 from tests.store.log_fakes import (
     SEGMENT_BYTES,
@@ -26,6 +29,8 @@ from tests.store.log_fakes import (
     group_of,
     log_bytes,
     put,
+    read_queue,
+    store_config,
 )
 
 FIRST = "0" * 20
@@ -449,3 +454,35 @@ def test_positions_of_another_segment_size_are_not_believed(tmp_path: Path) -> N
     stepped = Stepped(root)
     assert (stepped.report.start_offset, stepped.report.end_offset) == (0, ends[1])
     stepped.store.close()
+
+
+def test_a_recovery_that_is_no_longer_wanted_ends_and_is_made_again(tmp_path: Path) -> None:
+    """It ends before the first part, then before the second one, and so on; the last opening has every message."""
+
+    class NoLongerWanted(Exception):
+        pass
+
+    first = Stepped(tmp_path / "first")
+    sent = [b"%d" % number * 100 for number in range(200)]
+    for body in sent:
+        first.append(body)
+    root = crashed_copy(tmp_path / "first", tmp_path / "killed")
+    for given_up in range(100):
+        calls = 0
+
+        def still_wanted(given_up: int = given_up) -> None:
+            nonlocal calls
+            calls += 1
+            if calls > given_up:
+                raise NoLongerWanted
+
+        store = MessageStore(store_config(root), clock=ManualClock(), runner=SteppedRunner())
+        store.still_wanted = still_wanted
+        try:
+            store.open()
+        except NoLongerWanted:
+            continue
+        break
+    assert given_up > 1
+    assert [record.body for record in read_queue(store, "T")] == sent
+    store.close()

@@ -1,6 +1,6 @@
 """The facts of RocketMQ's own log lines, 4.9.8 and 5.3.3: the same kinds as those of PocketMQ's events (``facts``).
 
-Lives here: ``facts_of_entry``, ``Merged`` (the same fact many times in a second is one row), the words that decide
+Lives here: the rules, ``Merged`` (the same fact many times in a second is one row), the words that decide
 whether a line is looked at. A rule looks for RocketMQ's words anywhere in the text, since operators change layouts.
 
 RocketMQ's broker logs no refusal: [TIMEOUT_CLEAN_QUEUE] and its kind are in the log of the client that was refused.
@@ -266,22 +266,24 @@ QUIET_WORDS: Final = tuple(words for words, _ in QUIET_RULES)
 LOUD_WORDS: Final = (*EXCEPTIONS, *QUIET_WORDS, *(words for words, _ in (*LOUD_RULES, *TRACE_RULES)))
 
 
-def facts_of_entry(entry: Entry) -> Iterator[Said]:
-    """Yield the facts of one entry; of a warning or error without a rule ``other``."""
-    text = entry.text
-    for words, rule in LOUD_RULES if entry.loud else QUIET_RULES:
+def _rule_of(loud: bool, text: bytes, every: bytes) -> Rule | None:
+    """Return the rule for an entry, None if it says nothing; ``every``: its text and the lines below it. Entries that
+    differ in digits only have the same rule, since no two rules differ in digits only.
+    """
+    for words, rule in LOUD_RULES if loud else QUIET_RULES:
         if words in text:
-            yield from rule(entry, text)
-            return
-    if any(words in text for words in NOISE):
-        return
-    every = b"\n".join((text, *entry.extras)) if entry.extras else text
+            return rule
+    for words in NOISE:
+        if words in text:
+            return None
     for words, rule in TRACE_RULES:
         if words in every:
-            yield from rule(entry, text)
-            return
-    if entry.loud:
-        yield Said("other", "warnings and errors")
+            return rule
+    return _other if loud else None
+
+
+def _other(entry: Entry, text: bytes) -> Iterator[Said]:
+    yield Said("other", "warnings and errors")
 
 
 class Merged:
@@ -294,6 +296,8 @@ class Merged:
         self._second = -1
         self._kept: dict[tuple[object, ...], tuple[Entry, Said]] = {}
         self._shapes: dict[tuple[bytes, bytes], list[tuple[Said, int, int, int]]] = {}
+        self._rules: dict[tuple[bool, bytes], Rule | None] = {}
+        """Of texts without their digits, from one second to the next."""
 
     def add(self, entry: Entry) -> Iterator[tuple[int, int, Fact]]:
         """Add the facts of an entry; yield (line, ms, fact) of those that are complete."""
@@ -305,7 +309,8 @@ class Merged:
         shape = (every.translate(None, DIGITS), every[at : every.find(b",", at)] if at >= 0 else b"")
         repeated = self._shapes.get(shape)
         if repeated is None:
-            made = [(self._keep(entry, said), said) for said in facts_of_entry(entry)]
+            rule = self._rule(entry, every, shape[0])
+            made = [] if rule is None else [(self._keep(entry, said), said) for said in rule(entry, entry.text)]
             if all(said.kind in _COUNTED for _, said in made) and len(every) <= SHAPE_BYTES_MAX:
                 self._shapes[shape] = [(kept, said.count, said.again, said.ended) for kept, said in made]
             return
@@ -316,6 +321,17 @@ class Merged:
             if kept.value:
                 took = _TOOK.search(entry.text)
                 kept.value = max(kept.value, float(took[1]) if took else 0.0)
+
+    def _rule(self, entry: Entry, every: bytes, shape: bytes) -> Rule | None:
+        key = entry.loud, shape
+        if key in self._rules:
+            return self._rules[key]
+        if len(self._rules) >= KINDS_MAX:
+            self._rules.clear()
+        rule = _rule_of(entry.loud, entry.text, every)
+        if len(shape) <= SHAPE_BYTES_MAX:
+            self._rules[key] = rule
+        return rule
 
     def _keep(self, entry: Entry, said: Said) -> Said:
         """Add a fact to those of its kind; return the one that counts."""

@@ -1,8 +1,8 @@
 """Client processes of a blind round: ``python -m tests.cli.doctor.blind.clients KIND ADDRESS [ARGUMENT …]``.
 
-At a name server, ``steady TOPIC``: 200 sends a second; ``ordered TOPIC``: a member of the ordered group, which prints
-a line for its first message. At a broker, ``flood TOPIC N BYTES``: N sends always in flight; ``strange``: heartbeats
-that cannot be decoded.
+At a name server, ``steady TOPIC``: 200 sends a second, and a line when the first is stored; ``ordered TOPIC``: a
+member of the ordered group, which prints a line for its first message. At a broker, ``flood TOPIC N BYTES``: N sends
+always in flight; ``strange``: heartbeats that cannot be decoded.
 """
 
 import asyncio
@@ -27,9 +27,12 @@ FIRST_OPAQUE: Final = 1_000_000_000
 SEND_ERRORS: Final = (PocketMQError, OSError, TimeoutError)
 
 
-async def _send(producer: Producer, message: Message) -> None:
+async def _send(producer: Producer, message: Message, first: asyncio.Event) -> None:
     with contextlib.suppress(*SEND_ERRORS):
         await producer.send(message)
+        if not first.is_set():
+            first.set()
+            print("sending", flush=True)
 
 
 async def steady(namesrv: str, topic: str) -> None:
@@ -38,10 +41,11 @@ async def steady(namesrv: str, topic: str) -> None:
     await producer.start()
     under_way: set[asyncio.Task[None]] = set()
     number = 0
+    first = asyncio.Event()
     while True:
         for _ in range(min(SENDS_A_TICK, IN_FLIGHT_MAX - len(under_way))):
             number += 1
-            task = asyncio.ensure_future(_send(producer, Message(topic, BODY, sharding_key=str(number % 64))))
+            task = asyncio.ensure_future(_send(producer, Message(topic, BODY, sharding_key=str(number % 64)), first))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
         await asyncio.sleep(TICK_S)

@@ -105,9 +105,9 @@ class Maker:
         elif name == "disk-slow":
             self._tasks.append(asyncio.create_task(self._pulse()))
         elif name == "ordered-holder-frozen":
-            holder = await cluster.client("ordered", cluster.group.namesrv, PAIR_TOPIC, line=True)
+            holder = await cluster.client("ordered", cluster.group.namesrv, SECOND_TOPIC, line=True)
             holder.send_signal(signal.SIGSTOP)
-            await cluster.client("ordered", cluster.group.namesrv, PAIR_TOPIC)
+            await cluster.client("ordered", cluster.group.namesrv, SECOND_TOPIC)
         elif name == "illegal-heartbeats":
             await cluster.client("strange", cluster.nodes["second"].address)
 
@@ -115,9 +115,9 @@ class Maker:
         return next(node for name, node in self._cluster.nodes.items() if fault.startswith(f"{name}-"))
 
     async def load(self, names: list[str]) -> None:
-        """Start the producers: a steady load everywhere, and what the faults need."""
+        """Start the producers: a steady load everywhere, of which something is stored, and what the faults need."""
         for topic in (PAIR_TOPIC, SECOND_TOPIC):
-            await self._cluster.client("steady", self._cluster.group.namesrv, topic)
+            await self._cluster.client("steady", self._cluster.group.namesrv, topic, line=True)
         for name in names:
             if name in FLOODS:
                 await self._cluster.client("flood", self._cluster.nodes["second"].address, SECOND_TOPIC, *FLOODS[name])

@@ -8,9 +8,10 @@ NODES: Any = {"a:1": "master", "b:1": "slave", "c:1": "second"}
 
 
 def report(*findings: tuple[str, str, str], cure: str = "", setting: dict[str, str] | None = None) -> dict[str, Any]:
-    """Return a report of findings as (address, severity, key)."""
+    """Return a report of findings as (address, severity, key), in the doctor's order."""
     settings = [setting] if setting is not None else []
     return {
+        "findings": [{"severity": severity, "key": key, "address": where} for where, severity, key in findings],
         "brokers": [
             {
                 "diagnosis": {
@@ -24,12 +25,12 @@ def report(*findings: tuple[str, str, str], cure: str = "", setting: dict[str, s
                 }
             }
             for address in NODES
-        ]
+        ],
     }
 
 
-def test_the_worst_finding_counts_as_the_first_wherever_its_broker_stands() -> None:
-    found = report(("a:1", "warning", "append-slow"), ("c:1", "error", "not-read"))
+def test_the_first_finding_is_the_one_that_the_doctor_puts_first() -> None:
+    found = report(("c:1", "error", "not-read"), ("a:1", "warning", "append-slow"))
     assert judge(["second-killed"], found, 1, NODES) == []
     assert judge(["disk-slow"], found, 1, NODES) == ["first is not-read on second", "disk-slow is not named"]
 
@@ -55,6 +56,7 @@ def test_a_forbidden_cure_is_wrong_in_words_and_as_a_setting() -> None:
 
 def test_a_healthy_cluster_has_notes_only() -> None:
     assert judge(["nothing"], report(("a:1", "note", "pool-price")), 0, NODES) == []
+    assert judge(["nothing"], report(("a:1", "warning", "open-bind")), 0, NODES) == []
     assert judge(["nothing"], report(("a:1", "warning", "sync-slow")), 0, NODES) == [
         "found sync-slow on master without a fault"
     ]

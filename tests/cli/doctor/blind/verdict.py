@@ -9,19 +9,18 @@ from typing import Any
 
 from tests.cli.doctor.blind_table import FAULTS, Fault, Node
 
+TRUE_OF_ALL = ("open-bind",)
+"""The hosts of a round reach each other without users (``auth.open``), and the doctor says so in each report."""
 BY_NAME: Mapping[str, Fault] = {fault.name: fault for fault in FAULTS}
-RANKS = {"error": 0, "warning": 1, "note": 2}
 
 
 def shown(report: Mapping[str, Any], nodes: Mapping[str, Node]) -> list[tuple[str, str, str]]:
-    """Return (severity, key, node) of each finding that is worse than a note: worst first, else as printed."""
-    found = [
-        (each["severity"], each["key"], nodes.get(broker["diagnosis"]["address"], "?"))
-        for broker in report.get("brokers", ())
-        for each in broker["diagnosis"]["findings"]
-        if each["severity"] != "note"
+    """Return (severity, key, node) of each finding that is worse than a note, in the doctor's own order."""
+    return [
+        (each["severity"], each["key"], nodes.get(each["address"], "?"))
+        for each in report.get("findings", ())
+        if each["severity"] != "note" and each["key"] not in TRUE_OF_ALL
     ]
-    return sorted(found, key=lambda each: RANKS[each[0]])
 
 
 def cures(report: Mapping[str, Any]) -> Iterable[str]:
