@@ -4,7 +4,7 @@ The limit is *ready*: a Python source that yields the same Arrow batches from me
 Beside it, in turns and in one session: our broker, our log, Spark's Kafka source with one KRaft broker (1 GiB heap)
 where Maven can fetch it, and uncompressed Parquet. The CPU time is that of the JVM, of Python (driver, daemon, workers)
 and of the broker; ``without_broker`` leaves the broker's out. ``ROWS`` (thousands, default 1000) messages of 100 B and
-a third of that of 1 KiB, in 8 queues, ``local[2]``; medians of ``ROUNDS`` rounds after one that is not counted.
+a third of that of 1 KiB, in 8 queues, ``local[2]``; medians of ``ROUNDS`` rounds after ``WARM_UPS``.
 ``of_ready`` is the share of the limit.
 """
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROUNDS: Final = scaled(5, 1)
+WARM_UPS: Final = scaled(3, 1)
+"""Rounds that are not counted: the JVM compiles what runs often, and counts as the query that runs meanwhile."""
 TASKS: Final = 8
 COLUMNS: Final = {"value": "body binary", "six": SIX}
 SUMS: Final = {
@@ -138,7 +140,7 @@ def measured(
 ) -> dict[str, dict[str, float]]:
     """Return, for each source, medians of the CPU microseconds a row, of rows a second by the clock, and the shares."""
     took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in frames}
-    for turn in range(ROUNDS + 1):
+    for turn in range(-WARM_UPS, ROUNDS):
         for name, frame in frames.items():
             spark_s, server_s = clock.now(name)
             begin = time.perf_counter()
@@ -146,7 +148,7 @@ def measured(
             wall_s = time.perf_counter() - begin
             assert row["rows"] == rows, (name, row)
             spark_end_s, server_end_s = clock.now(name)
-            if turn:
+            if turn >= 0:
                 took[name].append((spark_end_s - spark_s, server_end_s - server_s, wall_s))
     found = {}
     for name, rounds in took.items():
