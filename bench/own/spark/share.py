@@ -28,6 +28,7 @@ from bench.peers.base import Settings, Unavailable
 from bench.peers.kafka import KafkaServer
 from pocketmq.client.arrow.arrow import schema as arrow_schema
 from pocketmq.pipeline.java import JavaMissing, use_java
+from pocketmq.pipeline.source.positions import TASK_ROWS, TASKS_MIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,14 +69,17 @@ class ReadyReader(DataSourceReader):
     def __init__(self, options: Any, schema: StructType) -> None:
         self._names = [field.name for field in schema.fields]
         self._rows, self._size = int(options["rows"]), int(options["size"])
+        self._tasks = min(TASKS, max(TASKS_MIN, -(-self._rows // TASK_ROWS)))
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks, as many as the topic has queues."""
-        return [InputPartition(number) for number in range(TASKS)]
+        """Return the tasks: as many as our source makes of a topic with ``TASKS`` queues."""
+        return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, in batches of the size that our source has."""
-        left, count = self._rows // TASKS, 10_000 if self._size < 500 else 3_500
+        assert partition.value is not None
+        left = self._rows * (partition.value + 1) // self._tasks - self._rows * partition.value // self._tasks
+        count = 10_000 if self._size < 500 else 3_500
         wanted = arrow_schema(self._names)
         values: dict[str, Any] = {
             "topic": ["bytes"] * count,
@@ -250,7 +254,7 @@ def run() -> Iterator[dict[str, object]]:
         spark = session(*jars)
         spark.dataSource.register(Ready)
         try:
-            for size, rows in ((100, ROWS // TASKS * TASKS), (1024, ROWS // 3 // TASKS * TASKS)):
+            for size, rows in ((100, ROWS), (1024, ROWS // 3)):
                 yield from of_size(
                     spark,
                     broker.namesrv,
