@@ -32,6 +32,20 @@ TABLES: Final = [
         declares="ordered batches",
     ),
     Row(
+        "broker/pop/revive_log.py _Found.points _Found.acks _CheckPoint.distances _Ack.offsets",
+        "check points without end in the store of a RocketMQ broker",
+        "read once at the first start; unread ones and timers of 13 hours; the ledger takes pop_unacked_max",
+        "tests/broker/pop/test_revive_log.py::test_what_rocketmq_left_in_flight_is_in_flight_here",
+    ),
+    Row(
+        "client/simple/pop_lanes.py PopLanes._kept PopLanes._errors PopLanes._popping PopLanes._settlings"
+        " PopLanes._waiting",
+        "a false broker gives more messages than were asked for",
+        "one pop a broker, for what the application waits for, at most 1,024 messages; an answer with more is an error;"
+        " the rest is what the application itself has begun",
+        "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
+    ),
+    Row(
         "broker/pop/pop_service.py PopHolds.watched",
         "pops that wait for ever new groups and topics",
         "an entry for what waits, and nothing when it ends; those that wait are bounded in count and bytes",
