@@ -13,6 +13,12 @@ _LEVELS = "tests/broker/delay/test_delay_service.py::test_a_level_keeps_its_dela
 
 CLOCKS: Final = [
     Row(
+        "broker/send/recall.py Recalls.plan",
+        "whether the message of a recall still waits; the time of the record",
+        "a wrong clock refuses recalls, or takes those of messages that have been delivered, which changes nothing",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused",
+    ),
+    Row(
         "client/simple/pop_wire.py PopWire.pop; client/simple/simple_consumer.py SimpleConsumer._subscription",
         "tell the broker when a pop was asked for, and the version of a subscription",
         "a broker of ours takes a wrong time for now; versions only order",

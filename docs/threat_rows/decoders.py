@@ -279,6 +279,12 @@ DECODERS: Final = [
         "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
     ),
     Row(
+        "common/recall_handle.py",
+        "recall handles that are no Base64, or of other brokers and times",
+        "1,024 characters, five fields, a time that is still to come",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused",
+    ),
+    Row(
         "broker/pop/ack_processor.py",
         "handles and bits of acknowledgements that are no such text, or huge",
         "512 characters and eight or nine fields a handle, each a number in its range; Base64 of 4,096 bits",

@@ -13,6 +13,12 @@ _OPEN = "tests/broker/transaction/test_transaction_table.py"
 
 TABLES: Final = [
     Row(
+        "broker/delay/delivery.py Deliverer._recalls",
+        "recalls of messages that do not exist",
+        "100,000, each for a minute behind its time; more are not remembered",
+        "tests/broker/stories/test_recall.py::test_a_recalled_message_is_not_delivered",
+    ),
+    Row(
         "broker/pop/pop_ledger.py PopLedger.queues PopLedger._heap; broker/pop/pop_queue.py PopQueue.unacked"
         " PopQueue.buckets; broker/pop/revival.py Revival._waiting",
         "pops of ever new groups, messages that are never acknowledged, times that change without end",
