@@ -124,9 +124,9 @@ class RocketMQSend:
     asked_queue_id: int
     half: Half | None = None
     """Its entry in the table of transactions, if it is half of one."""
+    position: int = 0
     recall: RecallHandle | None = None
     """By which its sender can take it back, while it waits for its time."""
-    position: int = 0
 
     def shift(self, sections: int) -> None:
         """Move its section behind ``sections`` sections of other runs."""

@@ -181,7 +181,7 @@ def test_a_recall_takes_a_delayed_message_back(java: JavaClients, pocketmq: Pock
     due_ms = time.time_ns() // 1_000_000 + 60_000
     with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
         receipt = producer.send(Message(topic, b"b", deliver_time_ms=due_ms))
-    handle = RecallHandle(topic, receipt.broker_name, due_ms, receipt.msg_id)
+    handle = RecallHandle(topic, receipt.broker, due_ms, receipt.msg_id)
     if java.version != "5.3":
         assert "4.9 has no recall" in java.fails("recall", name=java.producer, topic=topic, handle=str(handle))
         return
