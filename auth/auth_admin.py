@@ -76,6 +76,7 @@ class AuthAdmin:
             limits=_changed(NO_LIMITS, info.limits),
         )
         self.check_super(request, user)
+        self.check_inner(name)
 
         def change(contents: AuthContents) -> AuthContents:
             if name in contents.users:
@@ -99,6 +100,7 @@ class AuthAdmin:
             )
             self.check_super(request, before)
             self.check_super(request, after)
+            self.check_inner(name)
             return contents.with_user(after)
 
         return self.change(request, remote, change, "update user", name)
@@ -135,6 +137,16 @@ class AuthAdmin:
         session: Session | None = request.session
         if user.is_super and (session is None or not session.user.is_super):
             raise NotSuper("The super user can only be create by super user")
+
+    def check_inner(self, name: str) -> None:
+        """Raise ``AuthIllegal`` if ``name`` is the user between servers: what is changed here would not count."""
+        inner = self._auth.inner
+        if inner is not None and name == inner.access_key:
+            raise AuthIllegal(
+                "user refused",
+                why=f"{name} is the user between servers, whose secret is that of the settings",
+                hint="change auth.inner_secret_key on all servers, or choose another name",
+            )
 
     # ---- policies --------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from pocketmq.remoting.limits.quota import QuotaExceeded, TooManyWrong
 from pocketmq.remoting.limits.server_limits import ServerLimits
 from pocketmq.remoting.limits.user_limits import NO_LIMITS, UserLimits
 from pocketmq.remoting.protocol import PROTOCOL
-from pocketmq.remoting.protocol.access import FROM_BROKER, Action, Resource
+from pocketmq.remoting.protocol.access import FROM_BROKER, PULL, Action, Resource
 from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, AuthenticateResponseHeader
 from pocketmq.remoting.protocol.spec import Spec
 from pocketmq.remoting.security.proof import client_proof, is_proof, new_nonce, server_proof
@@ -52,7 +52,8 @@ ones are closed at once. A connection whose user has signed well is served all t
 HOSTS_MAX: Final = 4_096
 NS_PER_S: Final = 1_000_000_000
 NONCE_CHARACTERS: Final = range(16, 65)
-_PULL: Final = int(RequestCode.PULL_MESSAGE)
+_LIKE_PULLS: Final = frozenset(int(code) for code, spec in PROTOCOL.items() if spec.access is PULL)
+"""Pulls, pops and acknowledgements: requests with a topic and a group."""
 _NATIVE_PULL: Final = int(RequestCode.NATIVE_PULL)
 NO_SECRET: Final = "no such user: the time for an answer is the same"
 
@@ -363,10 +364,10 @@ def source_of(host: str) -> Address | None:
 
 
 def _pull(request: Request) -> tuple[int, str, str] | None:
-    """Return code, topic and group of a pull from one topic; None: it is another request."""
+    """Return code, topic and group of a pull from one topic, or of a pop; None: it is another request."""
     code = request.code
     header: Any = request.header
-    if code == _PULL:
+    if code in _LIKE_PULLS:
         topic: str = header.topic
     elif code == _NATIVE_PULL and header.queues:
         topic = header.queues[0][0]

@@ -60,6 +60,7 @@ class PlainAclAdmin:
                 user_status=UserStatus.ENABLE if before is None else before.user_status,
                 limits=NO_LIMITS if before is None else before.limits,
             )
+            self._admin.check_inner(name)
             for user in (before, after):
                 if user is not None:
                     self._admin.check_super(request, user)

@@ -252,22 +252,33 @@ class MessageStore:
         """Make groups appended with ``dispatch_later`` visible to consumers."""
         self.dispatcher.dispatch_here()
 
-    def acknowledge(self, end_offset: int, wait: bool, done: Done, *, may_sync: bool = False) -> None:
+    def sync_here(self, end_offset: int, done: Done) -> bool:
+        """Make the group that ends at ``end_offset`` as safe as the settings promise, in this thread, if a quick sync
+        is all that this takes. Return True: it is, and the caller answers. False: ``done(status)`` is called, by now or
+        later, as by ``acknowledge``.
+        """
+        replicas, commit = self.replicas, self._group_commit
+        if commit is None or (replicas is not None and (replicas.is_fenced or replicas.is_synchronous)):
+            self.acknowledge(end_offset, True, done)
+            return False
+        return commit.lead(end_offset, done)
+
+    def acknowledge(self, end_offset: int, wait: bool, done: Done) -> None:
         """Call ``done(status)`` when the group that ends at ``end_offset`` is as safe as the settings promise.
 
         At once in this thread under ASYNC_FLUSH (with a write-buffer pool it may be in RAM only), or if it is durable
         already, or ``wait`` is False (RocketMQ property WAIT); else later in a flush thread: PUT_OK, FLUSH_DISK_TIMEOUT
         after ``sync_flush_timeout``, or SERVICE_NOT_AVAILABLE when the log is fenced: it is then unknown whether the
         disk has it. A synchronous master waits for its slaves as well, at the same time; see ``Replicas.wait``. A
-        replaced master answers SERVICE_NOT_AVAILABLE. ``may_sync``: this thread may sync where that is quick.
+        replaced master answers SERVICE_NOT_AVAILABLE.
         """
         replicas = self.replicas
         if replicas is None:
-            self._acknowledge_flush(end_offset, wait, done, may_sync)
+            self._acknowledge_flush(end_offset, wait, done)
         elif replicas.is_fenced:
             done(PutStatus.SERVICE_NOT_AVAILABLE)
         elif not wait or not replicas.is_synchronous:
-            self._acknowledge_flush(end_offset, wait, done, may_sync)
+            self._acknowledge_flush(end_offset, wait, done)
         elif self._group_commit is None and self.log.fenced_by is None:
             replicas.wait(end_offset, done)  # no need to wait for the disk
             if self.components.commit is not None:
@@ -283,14 +294,12 @@ class MessageStore:
         replicas = self.replicas
         return self._group_commit is not None or (replicas is not None and replicas.is_synchronous)
 
-    def _acknowledge_flush(self, end_offset: int, wait: bool, done: Done, may_sync: bool = False) -> None:
+    def _acknowledge_flush(self, end_offset: int, wait: bool, done: Done) -> None:
         log = self.log
         if log.fenced_by is not None and end_offset > log.flushed_offset:
             done(PutStatus.SERVICE_NOT_AVAILABLE)
         elif self._group_commit is None or log.flushed_offset >= end_offset:
             done(PutStatus.PUT_OK)
-        elif wait and may_sync:
-            self._group_commit.lead(end_offset, done)
         elif wait:
             self._group_commit.wait(end_offset, done)
         else:

@@ -36,6 +36,7 @@ from pocketmq.common.record import RETRY_TOPIC
 from pocketmq.common.record_codec import PlainRecordBuilder, received_message
 from pocketmq.pipeline.errors import SchemaIllegal
 from pocketmq.pipeline.jobs.replay.ordering import SENT
+from pocketmq.pipeline.jobs.replay.sending import columns_of
 from pocketmq.pipeline.jobs.replay.sending import messages_of as replayed
 from pocketmq.pipeline.sink.sink_plan import check_columns
 from pocketmq.pipeline.sink.sink_task import messages_of
@@ -286,9 +287,12 @@ def test_a_replay_sends_what_the_sink_would(fields: dict[str, Any]) -> None:
     """A replay sends each column of the sink but the topic, which differs."""
     message = made(fields)
     assert set(SENT) == SINK_COLUMNS.keys() - {"topic"}
-    (found,) = replayed(batch_of([message], list(SENT)), "T", 0, 1)
+    batch = batch_of([message], list(SENT))
+    (found,) = replayed(batch, "T", 0, 1)
     assert found is not None
     same(found, message, set(SENT))
+    (in_columns,) = MessageRows(columns_of(batch), "T", MAX_MESSAGE_SIZE).messages("T", np.array([0]))
+    same(in_columns, message, set(SENT))
 
 
 # ---- the retry store

@@ -34,6 +34,7 @@ CASES = {
     "durable_retry": ("client.durable_retry", "the retry store's intake and the resends from it (COUNT)"),
     "spark": ("spark.read", "Spark reading through the broker and from the log, beside Parquet (ROWS, thousands)"),
     "spark_kafka": ("spark.kafka", "Spark's own Kafka source on the same rows, where Maven can fetch it (ROWS)"),
+    "spark_share": ("spark.share", "rows per CPU second beside ready batches, Kafka and Parquet, in turns (ROWS)"),
     "spark_sink": ("spark.sink", "Spark writing to a topic, as transactions and without, and its tasks alone (ROWS)"),
 }
 """Name → module below this package, and what it measures."""

@@ -135,6 +135,7 @@ class SlaveMirror:
         self._waiting_progress: DelayProgressBody | None = None
         self._deleted: dict[str, int] = {}  # topic → end of the master's log when the topic was found to be gone
         self._early: dict[str, int] = {}  # deletions beyond the end of the master's log
+        self._repeated: dict[str, int] = {}  # deletions that were done here, and that the master still lists
         self._logged: set[tuple[str, str]] = set()
 
     def _illegal(self, table: str, name: str, why: str) -> None:
@@ -164,6 +165,7 @@ class SlaveMirror:
         """
         deleted = msgspec.json.decode(content, type=_Deletions).deleted_topics
         early: dict[str, int] = {}
+        repeated: dict[str, int] = {}
         for topic, end_offset in deleted.items():
             why = topic_error(topic)
             if why is None and is_system_topic(topic):
@@ -178,11 +180,13 @@ class SlaveMirror:
             if why is not None:
                 self._illegal("deletedTopics", topic, why)
                 continue
-            if end_offset > self._store.consume_queues.deleted.get(topic):
+            # the store forgets a deletion with the log before it, of which the master may have more
+            if end_offset > max(self._store.consume_queues.deleted.get(topic), self._repeated.get(topic, -1)):
                 self._forget_offsets(topic)  # first: they would skip messages of a new topic of this name
                 self._store.delete_topic_below(topic, end_offset)
                 self._log.info("topic_deleted", topic=topic, end_offset=end_offset, why="its master has deleted it")
-        self._early = early
+            repeated[topic] = end_offset
+        self._early, self._repeated = early, repeated
         for topic in self._topics.mirror(content, partial(self._illegal, "topics")):
             if any(queue[0] == topic for queue in self._store.queues()):
                 self._deleted[topic] = master_end

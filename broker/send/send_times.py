@@ -91,6 +91,12 @@ class SendTimes:
             self.flush_times.look()
         return SEND_PAIR, sends, oldest_ns, stages_ns, put_timing.drained_ns
 
+    def synced(self, count: int, put_ns: int, wait_ns: int) -> None:
+        """Count sends that were quickly synced and answered in the thread that appended them, all with these times."""
+        self.put_times.record(put_ns, count)
+        self.stages.record_ns(_FLUSH_WAIT, wait_ns, count)
+        self.flush_times.look()
+
 
 def stages_of(put: tuple[int, int, int], answer_ns: int) -> list[int]:
     """Return the times of the stages of a short append: ``put`` says when it was asked for, had the append lock, and

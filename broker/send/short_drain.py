@@ -31,6 +31,7 @@ from pocketmq.store.append_result import AppendResult, PutStatus
 from pocketmq.store.errors import PageCacheBusy
 from pocketmq.store.message_store import MessageStore
 from pocketmq.store.short_append import ShortFrame
+from pocketmq.store.waiters import Done
 
 _SETTLE_NS: Final = int(SETTLE_AFTER_MS * 1_000_000)
 _Times = tuple[int, int, int]
@@ -74,6 +75,9 @@ class ShortDrain:
         self._code = -1
         self._quick_of_code = 0
         self._quick_times: _Times = (0, 0, 0)
+        self._synced = 0
+        self._synced_times = (0, 0)  # of the latest: since the append was asked for, and the sync alone
+        self._synced_code = -1
         self._settled_ns = 0
         self.unsettled = False
         """Whether ``settle`` has something to do."""
@@ -177,10 +181,25 @@ class ShortDrain:
             self._answers.post([], answered)
 
         try:
-            self._store.acknowledge(end_offset, wait, done, may_sync=may_sync)
+            if not (wait and may_sync):
+                self._store.acknowledge(end_offset, wait, done)
+            elif self._store.sync_here(end_offset, done):
+                self._answer_synced(tasks, started_ns, appended_ns, done)
         except PocketMQError as error:
             result = AppendResult(PutStatus.PUT_OK, end_offset)
             self._processor.refuse(self._sends_of(tasks, result), refusal_of(error, Stored.UNKNOWN), result, started_ns)
+
+    def _answer_synced(self, tasks: list[Task], started_ns: int, appended_ns: int, done: Done) -> None:
+        """Answer what this thread has just synced: in the usual way if anything took a millisecond, else first, and its
+        times are sums."""
+        now_ns = self._monotonic_ns()
+        if now_ns - tasks[0].created_ns >= QUICK_NS:
+            done(PutStatus.PUT_OK)
+            return
+        self._answer(tasks)
+        self._synced += len(tasks)
+        self._synced_times = (now_ns - started_ns, now_ns - appended_ns)
+        self._synced_code = tasks[0].request.code
 
     def _sends_of(self, tasks: list[Task], result: AppendResult) -> list[PlannedSend]:
         """Return stored sends as the wide way has them, which words every answer but the usual one; fill in
@@ -265,6 +284,10 @@ class ShortDrain:
                 took_ns = appended_ns - started_ns + self._quick_wait_ns + self._answer_ns
                 for code, count in codes.items():
                     times.rpc_times.add(code, took_ns, count)
+        synced, self._synced = self._synced, 0
+        if synced and times is not None:
+            times.synced(synced, *self._synced_times)
+            times.rpc_times.add(self._synced_code, self._synced_times[0], synced)  # of all: the latest one's
         requests, self._requests = self._requests, 0
         self._executor.count_served(requests)
         self._counters.put(messages, size_bytes)  # last: a reader that sees the messages sees their times

@@ -28,6 +28,8 @@ SNAPSHOT_EVENTS_EACH: Final = 4
 """A snapshot is due after ``SNAPSHOT_EVENTS`` events, or, with many transactional ids, after four for each of them."""
 SNAPSHOT_MS: Final = 3_600_000
 """Or after an hour with any event, or a quarter of the retention time: an old snapshot keeps old segments."""
+SNAPSHOT_PAUSE_MS: Final = 60_000
+"""But no sooner, however short the retention time."""
 WAITERS_MAX: Final = 10_000
 CROWDED_MS: Final = 600_000
 """While four fifths of the transactional ids are taken, attempts without a chunk for this long are dropped."""
@@ -182,7 +184,8 @@ class StagedService:
             age_ms = now_ms - (table.snapshot_ms or table.first_ms)
             due = events >= max(SNAPSHOT_EVENTS, SNAPSHOT_EVENTS_EACH * len(table))
             due |= events > 0 and age_ms > SNAPSHOT_MS
-            due |= len(table) > 0 and age_ms > reserved_ms // 4
+            log_ms = self.store.config.file_reserved_time * HOUR_MS
+            due |= len(table) > 0 and age_ms > max(SNAPSHOT_PAUSE_MS, log_ms // 4)
             due |= len(table) > 0 and table.base < min_offset  # removed by force: only this table still knows it
         if due:
             staged_log.snapshot()

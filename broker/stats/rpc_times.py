@@ -33,14 +33,10 @@ class RpcTimes:
     def finished(self, timing: RequestTiming, now_ns: int) -> None:
         """Count requests whose answers were written at ``now_ns``."""
         entries: Sequence[Any] = timing[1]
-        count = len(entries)
-        if count == 1:
-            task = getattr(entries[0], "task", entries[0])
-            self.add(task.request.code, now_ns - task.created_ns, 1)
-            return
-        for at, alike in strides(count):
+        for at, alike in strides(len(entries)):
             task = getattr(entries[at], "task", entries[at])
-            self.add(task.request.code, now_ns - task.created_ns, alike)
+            if not task.request.oneway:
+                self.add(task.request.code, now_ns - task.created_ns, alike)
 
     def add(self, code: int, took_ns: int, count: int) -> None:
         """Count ``count`` requests that took ``took_ns`` each."""

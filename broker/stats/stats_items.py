@@ -5,6 +5,7 @@ Lives here: ``StatsItems``: totals, and their samples of the last minute, hour a
 
 import threading
 from array import array
+from collections.abc import Iterable
 from typing import Final
 
 from pocketmq.common.bounds import bounded
@@ -82,6 +83,19 @@ class StatsItems:
                 item = self._items[name, key] = _Item(self._slots)
             item.value += value
             item.calls += calls
+
+    def add_all(self, name: str, counts: Iterable[tuple[str, int]]) -> None:
+        """Count (key, value), each value in as many calls."""
+        items = self._items
+        with self._lock:
+            for key, value in counts:
+                item = items.get((name, key))
+                if item is None:
+                    if len(items) >= self.items_max:
+                        continue
+                    item = items[name, key] = _Item(self._slots)
+                item.value += value
+                item.calls += value
 
     def sample(self, now_ms: int) -> None:
         """Take the samples that are due; called about once a second."""

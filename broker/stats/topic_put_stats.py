@@ -39,6 +39,7 @@ class TopicPutStats:
 
     def notify_dispatched(self, queues: Sequence[tuple[str, int, int]]) -> None:
         """Count the growth of queues that now end at (topic, queue id, end); called by one dispatch pass at a time."""
+        counts: list[tuple[str, int]] = []
         for topic, queue_id, end in queues:
             known = self._ends.get((topic, queue_id))
             if known is None and len(self._ends) >= self._queues_max:
@@ -47,4 +48,5 @@ class TopicPutStats:
             # a queue that ends earlier than before belongs to a topic that was deleted and created again
             grown = end - known if known is not None and end >= known else end
             if grown > 0:
-                self._items.add(TOPIC_PUT_NUMS, topic, grown, grown)
+                counts += ((topic, grown),)
+        self._items.add_all(TOPIC_PUT_NUMS, counts)

@@ -18,6 +18,7 @@ from pocketmq.cli.output import printable, quiet_broken_pipe, time_text
 from pocketmq.cli.queue_choice import wait_for_topic
 from pocketmq.cli.run import run_async
 from pocketmq.cli.start_position import parse_duration
+from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,8 +64,11 @@ def tail(
 
     async def show(consumer: "PullConsumer") -> None:
         nonlocal shown
-        is_new = await wait_for_topic(consumer, topic)
-        stream = consumer.stream(topic, start="earliest" if is_new else "latest", tags=tags, sql=sql)
+        from pocketmq.client.pull.offsets import CLOCKS_DIFFER_MS
+
+        began_ms = SystemClock().now_ms()
+        waited = await wait_for_topic(consumer, topic)
+        stream = consumer.stream(topic, start=began_ms - CLOCKS_DIFFER_MS if waited else "latest", tags=tags, sql=sql)
         async with contextlib.aclosing(stream) as messages, contextlib.aclosing(in_order(messages)) as lists:
             async for ready in lists:
                 wanted = ready if count is None else ready[: count - shown]

@@ -146,11 +146,14 @@ class Reading:
     sql: str
 
     async def messages(self, consumer: "PullConsumer", follow: bool) -> "AsyncGenerator[ReceivedMessage, None]":
-        """Return the messages; with ``follow`` wait for the topic, and then read it from its beginning."""
+        """Return the messages; with ``follow`` wait for the topic, whose latest is then what came since."""
+        from pocketmq.client.pull.offsets import CLOCKS_DIFFER_MS
+
+        began_ms = SystemClock().now_ms()
         waited = follow and await wait_for_topic(consumer, self.topic)
         target = self.topic if not (self.queue_ids or self.broker) else None
         queues = choose_queues(await consumer.queues(self.topic), self.topic, self.queue_ids, self.broker)
-        start = "earliest" if waited and self.position == "latest" else self.position
+        start = began_ms - CLOCKS_DIFFER_MS if waited and self.position == "latest" else self.position
         return consumer.stream(
             target or queues,
             start=start if self.offset is None else dict.fromkeys(queues, self.offset),

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pocketmq.client.arrow.arrow_properties import PropertyTable
+from pocketmq.client.arrow.arrow_properties import PropertyTable, own_pairs
 from pocketmq.client.arrow.lockstep import Spans, lockstep
 from pocketmq.client.errors import ClientError
-from pocketmq.client.message.validation import is_users_own
 from pocketmq.common.body_codec import BodyUnreadable, CompressionMissing, decompress_body
 from pocketmq.common.errors import Cause
 from pocketmq.common.hashes import crc32
@@ -413,15 +412,8 @@ class _Builder:
 
     def column_user_properties(self) -> Any:
         """Return the properties that a producer may set: those of a sink, or of a copy of the message."""
-        whole = self.column_properties()
-        names = whole.keys.dictionary_encode()
-        is_own = np.array([is_users_own(name) for name in names.dictionary.to_pylist()], np.bool_)
-        keep = is_own[np.asarray(names.indices)]
-        before = np.zeros(len(keep) + 1, np.int32)
-        np.cumsum(keep, out=before[1:])
-        chosen = self._pa.array(keep)
-        offsets = self._pa.array(before[np.asarray(whole.offsets) - whole.offsets[0].as_py()])
-        return self._pa.MapArray.from_arrays(offsets, whole.keys.filter(chosen), whole.items.filter(chosen))
+        import_compute()
+        return own_pairs(self._pa, self.column_properties())
 
 
 def view_structs(buffer: Bytes, starts: Int64s, lengths: Int64s) -> Any:

@@ -1,6 +1,7 @@
 """The properties of many records at once: where each pair lies, found by NumPy without a loop over records.
 
-Lives here: ``PropertyTable``: values by name, and all pairs as an Arrow map.
+Lives here: ``PropertyTable``: values by name, and all pairs as an Arrow map; ``own_pairs`` and ``values_in`` of such a
+map.
 
 The property strings (``name 0x01 value 0x02 name 0x01 value [0x02]``) are copied into the rows of a matrix; the
 separators in it, in order, are the ends of names and values. Whatever order the names have, RocketMQ's or ours, costs
@@ -16,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from pocketmq.client.message.validation import is_users_own
 from pocketmq.common.record import decode_properties
 from pocketmq.common.record_columns import RecordColumns, rows_at, windows
 
@@ -240,3 +242,31 @@ class PropertyTable:
             if ((ids[gap:] == ids[:-gap]) & (self._rows[gap:] == self._rows[:-gap])).any():
                 return True
         return False
+
+
+def own_pairs(pa: Any, table: Any) -> Any:
+    """Return a ``map<string, string>`` column without the pairs that clients and brokers set, and without empty values:
+    those of a message that is sent once more.
+    """
+    names = table.keys.dictionary_encode()
+    is_own = np.array([name is not None and is_users_own(name) for name in names.dictionary.to_pylist()], np.bool_)
+    keep = is_own[np.asarray(names.indices)] if len(names) else np.zeros(0, np.bool_)
+    sizes = np.asarray(pa.compute.binary_length(table.items).fill_null(0))
+    keep &= sizes > 0
+    before = np.zeros(len(keep) + 1, np.int32)
+    np.cumsum(keep, out=before[1:])
+    chosen = pa.array(keep)
+    offsets = pa.array(before[np.asarray(table.offsets)])
+    return pa.MapArray.from_arrays(offsets, table.keys.filter(chosen), table.items.filter(chosen))
+
+
+def values_in(pa: Any, table: Any, name: str) -> Any:
+    """Return the value of a name in each row of a ``map<string, string>`` column, null where there is none."""
+    is_name = np.asarray(pa.compute.equal(table.keys, name).fill_null(False), np.bool_)
+    found = np.flatnonzero(is_name)
+    offsets = np.asarray(table.offsets)
+    rows = np.searchsorted(offsets, found, "right") - 1
+    inside = (rows >= 0) & (rows < len(table))
+    places = np.full(len(table), -1, np.int64)
+    places[rows[inside]] = found[inside]  # of two pairs with one name the last counts
+    return table.items.take(pa.array(np.maximum(places, 0), mask=places < 0))

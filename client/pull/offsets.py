@@ -8,7 +8,7 @@ import datetime
 import enum
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pocketmq.client.connection.rebalance import MessageQueue
 from pocketmq.client.errors import OffsetIllegal
@@ -103,6 +103,11 @@ def start_timestamp_ms(start: StartPosition) -> int | None:
     raise OffsetIllegal(
         "start refused", why=f"{start!r}", hint='use "earliest", "latest", "committed", a datetime or ms since 1970'
     )
+
+
+CLOCKS_DIFFER_MS: Final = 5_000
+"""How far the clocks of broker and client may be apart. The latest of a topic that a reader has waited for begins so
+long before the wait: its first message may be the one that made the topic."""
 
 
 class GroupStart(NamedTuple):

@@ -15,7 +15,13 @@ from pocketmq.client.handlers.consumer_statistics import ConsumerStatistics
 from pocketmq.client.handlers.handler_call import HandlerCall
 from pocketmq.client.handlers.process_queue import ProcessLimits, ProcessQueue
 from pocketmq.client.handlers.queue_mode import QueueMode
-from pocketmq.client.pull.offsets import BroadcastOffsetFile, ConsumeFromWhere, GroupStart, OffsetTable
+from pocketmq.client.pull.offsets import (
+    CLOCKS_DIFFER_MS,
+    BroadcastOffsetFile,
+    ConsumeFromWhere,
+    GroupStart,
+    OffsetTable,
+)
 from pocketmq.client.pull.pull_wire import NO_OFFSET, PullWire
 from pocketmq.client.pull.subscription import Subscription
 from pocketmq.client.push.consumer_options import BROADCASTING, ConsumerOptions
@@ -103,6 +109,8 @@ class RebalanceService:
         self._rounds = 0
         self._missing: dict[str, tuple[int, int]] = {}
         """Topics without a route: since when (monotonic ns), and how often that was reported."""
+        self._came: dict[str, int] = {}
+        """Topics that had no route at first → when that was found (ms since 1970). Topics of handlers, so few."""
         self._lock = asyncio.Lock()
         """Held while queues are taken and given up: by rounds, and by resets of an administrator."""
         self.changed = asyncio.Event()
@@ -180,6 +188,8 @@ class RebalanceService:
                 timeout_ms = self._instance.options.api_timeout_ms
                 routes[topic] = await self._instance.route(topic, timeout_ms=timeout_ms)
             except PocketMQError as error:
+                if topic not in self._first_queues:
+                    self._came.setdefault(topic, self._instance.clock.now_ms())
                 self._report_missing(topic, error)
             else:
                 self._missing.pop(topic, None)
@@ -314,8 +324,13 @@ class RebalanceService:
         is_late = self._first.exact and queue not in self._first_queues[queue.topic]
         if is_retry_topic(queue.topic) or is_late:  # retries, and what came before we knew a queue, are never skipped
             where = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        assert self._first.timestamp_ms is not None
-        offset = await self._wire.start_offset(queue, where, self._first.timestamp_ms, stored=stored)
+        timestamp_ms = self._first.timestamp_ms
+        assert timestamp_ms is not None
+        came_ms = self._came.get(queue.topic)
+        if self._first.exact and where is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET and came_ms is not None:
+            # the latest is what there was when we began to wait: its first message may be the one that made the topic
+            where, timestamp_ms = ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, came_ms - CLOCKS_DIFFER_MS
+        offset = await self._wire.start_offset(queue, where, timestamp_ms, stored=stored)
         if len(self._starts) < STARTS_LOGGED_MAX:
             why = "offset of the group" if stored >= 0 else where.value
             self._starts.append(f"{queue.broker_name}/{queue.queue_id} at {offset} ({why})")

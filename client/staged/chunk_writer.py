@@ -9,6 +9,7 @@ writers do not all begin at queue 0.
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -149,6 +150,16 @@ class ChunkWriter:
                 else:
                     await self._put(rows, topic, queue, part)
         self.rows += len(rows)
+
+    async def write_to(self, batch: "pa.RecordBatch", queues: Mapping[MessageQueue, Int64s]) -> None:
+        """Take rows of one batch into queues that the caller has chosen: queue → its rows, in their order. All of a
+        queue are in the topic of that queue.
+        """
+        rows = MessageRows(batch, self._topic, MAX_MESSAGE_SIZE, first_row=self.rows)
+        for queue, chosen in queues.items():
+            self._queues[queue.topic, str(queue.queue_id)] = queue  # rows have queues: their order counts
+            await self._put(rows, queue.topic, queue, chosen)
+            self.rows += len(chosen)
 
     async def close(self) -> None:
         """Send open chunks and wait for all. The first error cancels the others."""

@@ -420,6 +420,7 @@ QUIET_DECODERS: Final = [
         "marks of the application's own database",
     ),
     Quiet("client/sender/copy_sender.py", "text of a message that was decoded before"),
+    Quiet("client/durable/worker.py", "the id of a message that this process sends"),
     Quiet("common/logs.py; common/settings.py; common/stacks.py", "bytes of this process and of its operator"),
     Quiet("store/disk/memory_lock.py; store/disk/os_file_system.py", "answers of the operating system"),
 ]

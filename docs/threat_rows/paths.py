@@ -98,7 +98,7 @@ QUIET_PATHS: Final = [
     Quiet(
         "auth/auth_admin.py; auth/auth_table.py; auth/denials.py; auth/server_auth.py;"
         " broker/app.py; broker/lock/lock_manager.py;"
-        " broker/lock/lock_table.py",
+        " broker/lock/lock_table.py; store/commitlog/surviving_pool.py",
         "`replace` and `open` of values",
     ),
     Quiet("client/handlers/handlers.py; store/disk/memory_lock.py", "names of functions only"),

@@ -171,7 +171,8 @@ QUIET_TABLES: Final = [
     Quiet(
         "client/pull/offsets.py OffsetTable._dirty OffsetTable._offsets; client/pull/pull_wire.py"
         " PullWire._first_commits PullWire._suggested; client/push/rebalance_service.py RebalanceService._shared_out"
-        " RebalanceService.pulls RebalanceService._missing RebalanceService._first_queues RebalanceService._starts;"
+        " RebalanceService.pulls RebalanceService._missing RebalanceService._first_queues RebalanceService._starts"
+        " RebalanceService._came;"
         " client/handlers/consumer_statistics.py *; client/handlers/handler_watch.py *;"
         " client/handlers/handlers.py *; client/handlers/lock_waits.py *; client/handlers/ordered.py *;"
         " client/handlers/queue_locks.py *; client/handlers/worker_pool.py Worker*",

@@ -514,12 +514,14 @@ TABLES: Final = [
     ),
     Row(
         "client/sender/fault_items.py FaultItems.avoided; client/sender/retry_budget.py RetryBudget._buckets;"
-        " client/sender/attempt_log.py AttemptLog._kinds; client/connection/rocketmq_limits.py RocketMQLimits._logged",
+        " client/sender/attempt_log.py AttemptLog._kinds; client/connection/rocketmq_limits.py RocketMQLimits._logged;"
+        " client/push/pull_failures.py PullFailures._kinds",
         "ever new brokers and answers",
-        "4,096 brokers, 8 kinds of answers, texts of 300 characters",
+        "4,096 brokers, 8 kinds of answers, 1,000 kinds of failed pulls, texts of 300 characters",
         "tests/client/sender/test_fault_items.py::test_the_number_of_items_is_bounded"
         " tests/client/sender/test_retry_budget.py::test_the_number_of_buckets_is_bounded"
-        " tests/client/sender/test_attempt_log.py::test_kinds_are_bounded",
+        " tests/client/sender/test_attempt_log.py::test_kinds_are_bounded"
+        " tests/client/push/test_pull_failures.py::test_what_it_remembers_is_bounded",
     ),
     Row(
         "client/producer/short_targets.py ShortTargets.topics ShortTargets._lines ShortTargets._unfit"

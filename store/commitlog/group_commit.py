@@ -3,6 +3,7 @@
 Lives here: ``GroupCommit``, which syncs for waiting sends.
 """
 
+import contextlib
 from collections import deque
 from typing import Final
 
@@ -41,6 +42,8 @@ class GroupCommit:
         self._watcher_sleeps = True  # until woken; else it looks again before any deadline that is added now
         self._seen = 0  # waiters that had come when the watcher last looked
         self._syncing = False
+        self._leads: list[tuple[int, Done]] = []  # the send that syncs for itself, with its deadline
+        self._led = 0
 
     def start(self, runner: Runner) -> None:
         """Start the workers."""
@@ -69,17 +72,40 @@ class GroupCommit:
         if self._add(offset, done):
             self.wake()
 
-    def lead(self, offset: int, done: Done) -> None:
-        """Do as ``wait``, but sync in this thread, and call ``done`` there, if no sync runs and syncs are quick.
+    def lead(self, offset: int, done: Done) -> bool:
+        """Sync in this thread, where no sync runs and syncs are quick. Return True: ``offset`` is durable, and the
+        caller answers. False: ``done`` is called, by now or later, as by ``wait``.
 
-        The deadline holds as well: if this sync hangs, the watcher answers, and so it does for sends that come
+        The deadline holds as well: if this sync hangs, the watcher calls ``done``, and so it does for sends that come
         meanwhile.
         """
-        if not self._add(offset, done):
-            return
-        may_lead = not self._syncing and self._worker is not None and self._log.last_flush_ns <= LEAD_SYNC_NS_MAX
-        if not may_lead or self.step() is not None:
-            self.wake()
+        log, leads = self._log, self._leads
+        if self._syncing or leads or self._worker is None or log.last_flush_ns > LEAD_SYNC_NS_MAX:
+            self.wait(offset, done)
+            return False
+        lead = (self._clock.monotonic_ns() + self._timeout_ns, done)
+        leads.append(lead)
+        self._led += 1
+        if self._watcher_sleeps:
+            self._wake_watcher()
+        status = PutStatus.PUT_OK
+        self._syncing = True
+        try:
+            log.flush()
+        except StoreFenced:
+            status = PutStatus.SERVICE_NOT_AVAILABLE
+            self._call(self.waiters.leave_all(), status)
+        finally:
+            self._syncing = False
+        try:
+            leads.remove(lead)
+        except ValueError:  # the watcher has called it
+            return False
+        if status is not PutStatus.PUT_OK:
+            self._call([done], status)
+            return False
+        self.served += 1
+        return True
 
     def _add(self, offset: int, done: Done) -> bool:
         """Add a waiter, and see that its deadline is watched; call ``done`` if there are too many."""
@@ -87,10 +113,14 @@ class GroupCommit:
             self.timeouts += 1
             done(PutStatus.FLUSH_DISK_TIMEOUT)
             return False
-        if self._watcher_sleeps and self._watcher is not None:
+        if self._watcher_sleeps:
+            self._wake_watcher()
+        return True
+
+    def _wake_watcher(self) -> None:
+        if self._watcher is not None:
             self._watcher_sleeps = False
             self._watcher.wake()
-        return True
 
     def step(self) -> float | None:
         """Sync once if there is anything to sync; answer the sends it serves, here or in the other worker. Return 0 if
@@ -131,6 +161,10 @@ class GroupCommit:
         self._tell_served()
         now_ns = self._clock.monotonic_ns()
         expired = self.waiters.expire(now_ns)
+        for lead in [lead for lead in self._leads if lead[0] <= now_ns]:
+            with contextlib.suppress(ValueError):  # its sync has ended
+                self._leads.remove(lead)
+                expired.append(lead[1])
         if expired:
             self.timeouts += len(expired)
             self._logger.warning(
@@ -142,7 +176,9 @@ class GroupCommit:
             self._call(expired, PutStatus.FLUSH_DISK_TIMEOUT)
         self._watcher_sleeps = True
         deadline_ns = self.waiters.next_deadline_ns()
-        added, self._seen = self._seen, self.waiters.added
+        for lead_ns, _ in self._leads[:1]:
+            deadline_ns = lead_ns if deadline_ns is None else min(deadline_ns, lead_ns)
+        added, self._seen = self._seen, self.waiters.added + self._led
         if deadline_ns is None:
             if added == self._seen:
                 return None

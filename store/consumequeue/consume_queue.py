@@ -96,6 +96,7 @@ class ConsumeQueue:
         "_pad_start",
         "_tail",
         "_used",
+        "_view",
         "directory",
         "max_offset",
         "min_offset",
@@ -128,6 +129,7 @@ class ConsumeQueue:
         self._log = log
         self._lock = threading.Lock()
         self._tail: tuple[int, Bytes] = (0, np.empty(0, np.uint8))
+        self._view = self._tail[1].data  # of the tail's bytes; for ``put_one``, under the lock
         self._used = False  # an entry has been put, or files were found
         self._pad_start: int | None = None  # first entry of blanks still to write in front of written_offset
         self._epoch = 0
@@ -164,7 +166,7 @@ class ConsumeQueue:
             if at + ENTRY_BYTES > tail.size:
                 first, tail = self._grow(first, tail, at, ENTRY_BYTES)
                 at = (offset - first) * ENTRY_BYTES
-            _pack_entry(tail.data, at, position, size, tags_code)
+            _pack_entry(self._view, at, position, size, tags_code)
             self.max_offset = offset + 1  # last: a reader that sees it sees the bytes
             self._used = True
         return True
@@ -195,6 +197,7 @@ class ConsumeQueue:
         grown[: len(live)] = live
         self._memory.add(capacity - len(self._tail[1]))
         self._tail = (first, grown)
+        self._view = grown.data
         return first, grown
 
     def _open_gap(self, first_offset: int) -> None:
@@ -297,12 +300,14 @@ class ConsumeQueue:
             self._files.write_at(path, within, data[start:end], self._file_bytes)
 
     def trim(self, keep_entries: int = 0) -> None:
-        """Release the memory of written entries, all but the last ``keep_entries`` of the queue."""
+        """Release the memory of written entries, all but the last ``keep_entries`` of the queue; with 0 all that it
+        can."""
         with self._lock:
             first, tail = self._tail
             keep_from = max(first, min(self.written_offset, self.max_offset - keep_entries))
             live = tail[(keep_from - first) * ENTRY_BYTES : (self.max_offset - first) * ENTRY_BYTES]
-            if len(live) * 2 < len(tail) or keep_entries == 0:
+            is_small = len(tail) <= TAIL_ENTRIES_MIN * ENTRY_BYTES  # the next entry would need it again
+            if keep_entries == 0 or (len(live) * 2 < len(tail) and not is_small):
                 self._replace_tail(keep_from, live, len(live))
 
     def remove(self) -> None:
@@ -311,6 +316,7 @@ class ConsumeQueue:
             self.removed = True
             self._memory.add(-len(self._tail[1]))
             self._tail = (self.max_offset, np.empty(0, np.uint8))
+            self._view = self._tail[1].data
 
     def _starts(self) -> list[int]:
         """Return the first entry of each file, ascending; raise ``CorruptQueue`` for a wrong name or size."""

@@ -122,6 +122,15 @@ def test_policies_belong_to_users_that_exist(rig: Rig, subject: str) -> None:
         rig.ask(R.AUTH_CREATE_ACL, acl.AclRequestHeader(subject), body)
 
 
+def test_the_user_between_servers_is_changed_in_the_settings_alone(tmp_path: Path) -> None:
+    """Its password here would not count: after a change the old one would go on opening everything."""
+    rig = Rig(tmp_path, init_username="rocketmq", inner_access_key="rocketmq", inner_secret_key="rocketmq-secret")
+    for code, name in ((R.AUTH_UPDATE_USER, "rocketmq"), (R.AUTH_CREATE_USER, "rocketmq")):
+        with pytest.raises(AuthIllegal, match="another name"):
+            rig.ask(code, acl.UserRequestHeader(name), acl.UserInfo(name, "another-secret"))
+    rig.make("other")
+
+
 def test_who_am_i(rig: Rig) -> None:
     body = decode_body(rig.ask(R.WHOAMI), acl.WhoAmIBody)
     assert body == acl.WhoAmIBody("root", "Super", "proof", "10.0.0.1:5000", True, rig.auth.table.identity)

@@ -30,6 +30,7 @@ from pocketmq.remoting.protocol.authenticate import AuthenticateRequestHeader, A
 from pocketmq.remoting.protocol.body import encode_body
 from pocketmq.remoting.protocol.client import ConsumerData, HeartbeatData, SubscriptionData
 from pocketmq.remoting.protocol.namesrv import GetRouteInfoRequestHeader
+from pocketmq.remoting.protocol.pop import AckMessageRequestHeader
 from pocketmq.remoting.protocol.pull import NativePullRequestHeader, PullMessageRequestHeader
 from pocketmq.remoting.protocol.send import NativeAppendRequestHeader, SendMessageRequestHeader
 from pocketmq.remoting.security.credentials import Credentials
@@ -641,6 +642,17 @@ def test_a_pull_like_one_that_was_let_in_passes_until_something_changes(monkeypa
     assert rig.refusal(alice, pull("billing", "orders")) == ""
     rig.table.replace(rig.table.contents.without_user("alice"))
     assert rig.refusal(alice, pull("billing", "orders")) == "User:alice is not found."
+
+
+def test_a_pop_like_one_that_was_let_in_passes_as_well() -> None:
+    """And another code with the same names is decided by itself."""
+    rig = Rig()
+    alice = rig.proved()
+    ack = AckMessageRequestHeader("billing", "orders", 0, "handle", 7)
+    assert rig.refusal(alice, received(RequestCode.ACK_MESSAGE, ack, kind=JSON)) == ""
+    assert (int(RequestCode.ACK_MESSAGE), "orders", "billing") in alice.session.verdicts
+    assert (int(RequestCode.POP_MESSAGE), "orders", "billing") not in alice.session.verdicts
+    assert rig.refusal(alice, received(RequestCode.ACK_MESSAGE, ack, kind=JSON)) == ""
 
 
 def test_a_signed_pull_is_looked_at_each_time() -> None:

@@ -5,15 +5,17 @@ The comparison's Kafka server (one node, KRaft mode, on loopback) and Spark's co
 lengths. Without Java or Maven it says so and yields nothing else.
 """
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyspark
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from bench.base.harness import workspace
-from bench.own.spark.read import ROWS, rate, session
+from bench.own.spark.read import QUEUES, ROWS, rate, session
 from bench.peers.base import Settings, Unavailable
 from bench.peers.kafka import KafkaServer
 from bench.peers.maven import resolved
@@ -32,11 +34,32 @@ POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 """
 
 
+VERSIONS: Final = (pyspark.__version__, "4.2.0")
+"""Of the connector: Spark's own, else one that Maven Central has and that works with it."""
+
+
 def connector() -> list[str]:
     """Return the jars that Spark does not have itself. Raises ``Unavailable``."""
-    jars = resolved("spark-kafka", POM.format(version=pyspark.__version__)).split(":")
+    try:
+        jars = resolved("spark-kafka", POM.format(version=VERSIONS[0])).split(":")
+    except Unavailable:
+        jars = resolved("spark-kafka", POM.format(version=VERSIONS[1])).split(":")
     own = {path.name for path in Path(pyspark.__file__).parent.joinpath("jars").iterdir()}
     return [jar for jar in jars if Path(jar).name not in own]
+
+
+def create(port: int, topic: str) -> None:
+    """Create a topic with as many partitions as ours have queues."""
+
+    async def run() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}")
+        await admin.start()
+        try:
+            await admin.create_topics([NewTopic(topic, QUEUES, 1)], timeout_ms=60_000)
+        finally:
+            await admin.close()
+
+    asyncio.run(run())
 
 
 def run() -> Iterator[dict[str, object]]:
@@ -61,6 +84,7 @@ def measure(spark: "SparkSession", port: int) -> Iterator[dict[str, object]]:
     """Write and read both sizes."""
     for size, rows in ((100, ROWS), (1024, ROWS // 3)):
         options = {"kafka.bootstrap.servers": f"127.0.0.1:{port}", "topic": f"bytes{size}"}
+        create(port, f"bytes{size}")
         value = f"rpad(cast(id as string), {size}, 'x') as value"
         begin = time.perf_counter()
         spark.range(rows).selectExpr("cast(id as string) as key", value).write.format("kafka").options(**options).save()

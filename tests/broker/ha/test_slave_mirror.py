@@ -119,6 +119,25 @@ def test_a_deletion_is_repeated_at_its_place_of_the_log_once(world: World) -> No
     assert world.topics.get("A") is not None
 
 
+def test_a_deletion_that_the_store_has_forgotten_is_not_repeated_again(world: World) -> None:
+    """Retention has removed this log up to there, and not yet the master's: each copy of the topics would read the
+    whole log again, and drop the offsets of a new topic of this name."""
+    world.master_topics.create("A", 2)
+    content = world.master_topics.encode()[:-1] + b',"deletedTopics":{"A":700}}'
+    world.mirror.topics(content, 900)
+    world.store.deleted_below.clear()
+    world.offsets.commit("g", "A", 0, 5)
+    world.mirror.topics(content, 900)
+    assert world.store.deleted_below == {}
+    assert world.offsets.query("g", "A", 0) == 5
+    world.mirror.topics(content.replace(b"700", b"800"), 900)
+    assert world.store.deleted_below == {"A": 800}
+    world.store.deleted_below.clear()
+    world.mirror.topics(world.master_topics.encode(), 900)
+    world.mirror.topics(content, 900)
+    assert world.store.deleted_below == {"A": 700}, "what the master lists no more is forgotten"
+
+
 def test_groups_become_the_masters(world: World) -> None:
     """Settings too."""
     world.master_groups.put(SubscriptionGroupConfigBody(group_name="g", retry_max_times=3))

@@ -11,8 +11,10 @@ from pocketmq.remoting.codes import RequestCode
 MS = 1_000_000
 
 
-def timing(codes: list[int], created_ns: int) -> Any:
-    tasks = [SimpleNamespace(request=SimpleNamespace(code=code), created_ns=created_ns) for code in codes]
+def timing(codes: list[int], created_ns: int, *, oneway: bool = False) -> Any:
+    tasks = [
+        SimpleNamespace(request=SimpleNamespace(code=code, oneway=oneway), created_ns=created_ns) for code in codes
+    ]
     return ("pair", tasks, created_ns, [], created_ns)
 
 
@@ -29,6 +31,12 @@ def test_a_small_drain_of_two_codes_counts_each_by_its_own() -> None:
     times.finished(timing([RequestCode.PULL_MESSAGE, RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE], 0), MS)
     found = {code: sum(counts) for code, counts, _ in times.rows()}
     assert found == {RequestCode.PULL_MESSAGE: 2, RequestCode.HEART_BEAT: 1}
+
+
+def test_a_oneway_request_has_no_answer_and_no_time() -> None:
+    times = RpcTimes()
+    times.finished(timing([RequestCode.UPDATE_CONSUMER_OFFSET], 0, oneway=True), MS)
+    assert times.rows() == []
 
 
 def test_an_object_that_stands_for_a_request_counts_as_it() -> None:

@@ -60,10 +60,11 @@ def test_items_are_bounded() -> None:
     for key in "abc":
         items.add("N", key, 1)
     items.add("N", "a", 1)
+    items.add_all("N", [("c", 5), ("a", 3), ("b", 1)])
     assert len(items) == 2
     data = items.data("N", "a", 1000)
     assert data is not None
-    assert data.stats_day.sum == 2
+    assert (data.stats_day.sum, data.stats_day.avgpt) == (5, 1.0)
     assert items.data("N", "c", 1000) is None
 
 

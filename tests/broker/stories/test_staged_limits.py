@@ -16,7 +16,7 @@ from pocketmq.broker.staged.staged_records import (
     Staged,
     encode_event,
 )
-from pocketmq.broker.staged.staged_service import CROWDED_MS, HOUSEKEEPING_MS
+from pocketmq.broker.staged.staged_service import CROWDED_MS, HOUSEKEEPING_MS, SNAPSHOT_PAUSE_MS
 from pocketmq.broker.staged.staged_state import BRIEF_MS, DROPPED_MAX, StagedState
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import MessageIllegal
@@ -105,6 +105,24 @@ def test_older_events_are_kept_until_a_snapshot_is_safe(tmp_path: Path, monkeypa
     assert broker.staged_log.snapshot()
     assert broker.service.wanted_from() > wanted
     assert broker.store.flushed_offset > broker.service.wanted_from()
+    broker.stop()
+
+
+@pytest.mark.parametrize(("reserved_hours", "keeps"), [(0, False), (1, True)])
+def test_a_short_retention_is_not_held_up_by_an_old_snapshot(tmp_path: Path, reserved_hours: int, keeps: bool) -> None:
+    """The log is needed from the latest snapshot on. Without one for an hour, the log of that hour would stay."""
+    clock = ManualClock()
+    broker = fixture(tmp_path, clock, file_reserved_time=reserved_hours)
+    broker.stage("n", 0, "a", 0, [b"1"])
+    broker.commit("n", 0, [("a", 1)])
+    broker.deliver()
+    wanted = broker.service.wanted_from()
+    clock.advance_ms(SNAPSHOT_PAUSE_MS)
+    broker.service.housekeep()
+    assert broker.service.wanted_from() == wanted
+    clock.advance_ms(1)
+    broker.service.housekeep()
+    assert (broker.service.wanted_from() == wanted) is keeps
     broker.stop()
 
 

@@ -40,7 +40,7 @@ def any_record(draw: Any) -> Any:
     if properties and draw(st.booleans()):
         properties += "\x02"
     return encode_record(
-        topic=draw(st.sampled_from(["T", "a-longer-topic-name"])),
+        topic=draw(st.sampled_from(["T", "a-longer-topic-name", "v2" * 70])),
         body=draw(st.binary(max_size=30)),
         queue_id=draw(st.integers(0, 3)),
         born_timestamp=draw(st.integers(0, 1 << 41)),
@@ -71,7 +71,7 @@ def plain_record(draw: Any) -> Any:
 def rows_of(records: Any, columns: Any = COLUMNS + OPTIONAL_COLUMNS, sizes: Any = True) -> Any:
     body = b"".join(records)
     lengths = np.array([len(record) for record in records], np.int64) if sizes else None
-    return records_to_arrow(body, lengths, "b", columns)
+    return records_to_arrow(body, lengths, "b", columns, check_crc=True)
 
 
 @given(st.lists(st.one_of(any_record(), plain_record()), min_size=1, max_size=40))
@@ -97,6 +97,41 @@ def test_columns_are_what_the_messages_say(records: Any) -> None:
         {name: value for name, value in message.properties.items() if is_users_own(name)} for message in messages
     ]
     assert batch["sharding_key"] == [message.properties.get("__SHARDINGKEY", "") for message in messages]
+
+
+def test_records_of_all_kinds_are_in_one_batch() -> None:
+    """Bodies of 0 B to 4 MiB, properties of 32 KiB, topics of more than 127 bytes, IPv6, beside rows that are alike."""
+
+    def record(topic: str, body: bytes, properties: bytes, host: bytes) -> bytes:
+        return encode_record(topic=topic, body=body, queue_id=0, born_host=host, store_host=host, properties=properties)
+
+    v4, v6 = encode_host("10.1.2.3", 4), encode_host("fe80::1", 80)
+    alike = [record("T", b"%d" % n, b"UNIQ_KEY\x01%032d\x02TAGS\x01t%d\x02" % (n, n), v4) for n in range(40)]
+    odd = [
+        record("T", b"", b"", v4),
+        record("T", bytes(4 << 20), b"TAGS\x01big\x02", v6),
+        record("v" * 200, b"x" * 5000, b"big\x01" + b"p" * 32_763, v6),
+        record("T", b"y", b"TAGS\x01a\x02TAGS\x01b\x02\x02KEYS\x01\x02", v4),
+    ]
+    for records in (alike, odd, alike + odd, odd + alike, alike[:20] + odd + alike[20:]):
+        batch = rows_of(records).to_pydict()
+        messages = received_messages(b"".join(records), None, "b", check_crc=True)
+        for name in ("body", "topic", "tags", "msg_id", "born_host", "queue_offset"):
+            assert batch[name] == [getattr(message, name) for message in messages], name
+        assert [dict(pairs) for pairs in batch["properties"]] == [message.properties for message in messages]
+
+
+def test_a_body_that_differs_from_its_crc_is_named() -> None:
+    """Short and long ones, compressed ones as they are stored; only where it is asked for, and only of bodies read."""
+    for size, flags in ((20, 0), (20_000, 0), (20, COMPRESSED_FLAG)):
+        body = zlib.compress(b"z" * 50) if flags else b"x" * size
+        whole = encode_record(topic="T", body=body, queue_id=0, sys_flag=flags, born_host=bytes(8), store_host=bytes(8))
+        bad = whole[:90] + bytes([whole[90] ^ 1]) + whole[91:]
+        joined = whole * 3 + bad + whole
+        with pytest.raises(CorruptRecord, match="record 3: body CRC"):
+            records_to_arrow(joined, None, "b", ("body",), check_crc=True)
+        assert len(records_to_arrow(joined, None, "b", ("body",))) == 5
+        assert len(records_to_arrow(joined, None, "b", ("queue_id",), check_crc=True)) == 5
 
 
 def test_a_response_without_sizes_is_walked() -> None:

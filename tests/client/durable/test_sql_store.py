@@ -90,7 +90,12 @@ def test_two_processes_may_add_the_column_at_the_same_moment(url: str) -> None:
     first.open()
     first.close()
     make_old(first)
-    before_altering(second, lambda: (first.open(), first.close()))
+
+    def overtake() -> None:
+        first.open()
+        first.close()
+
+    before_altering(second, overtake)
     second.open()
     kept(second, 1, IDS[0])
     assert ids(second) == IDS[:1]

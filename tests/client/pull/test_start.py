@@ -8,6 +8,8 @@ import pytest
 
 from pocketmq.client import ConfigError, ConsumeFromWhere, Message, Producer, PullConsumer, PushConsumer
 from pocketmq.client.connection.instance import ClientInstance, ClientOptions
+from pocketmq.client.errors import NoRoute
+from pocketmq.common.clock import SystemClock
 from pocketmq.common.logs import CapturedLog
 from pocketmq.testing.broker import PocketBroker
 from tests.client.push.test_push_consumer import until
@@ -112,6 +114,58 @@ async def test_a_queue_that_comes_later_is_read_from_its_beginning(
                 await fresh.send(Message(topic, b"early"), selector=lambda queues, message: queues[1])
             await until(lambda: got)
     assert got == [b"early"]
+
+
+class AnHourAhead(SystemClock):
+    """So all messages of the broker are older than what its client calls now."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 3_600_000
+
+
+async def test_a_topic_that_comes_later_is_read_from_its_beginning(
+    broker: PocketBroker, producer: Producer, topic: str, group: str
+) -> None:
+    """The first message makes the topic: a replier that was waiting for it must not skip the request."""
+    got: list[bytes] = []
+    log = CapturedLog()
+    instance = ClientInstance(broker.namesrv, log=log)
+    consumer = PushConsumer(group + "c", instance=instance, start="latest")
+    consumer.subscribe(topic)(lambda message: got.append(message.body))
+    async with consumer:
+        await until(lambda: any(event["event"] == "topic_not_consumed_yet" for event in log.events))
+        await producer.send(Message(topic, b"first"))
+        await until(lambda: got)
+    assert got == [b"first"]
+
+
+async def test_the_latest_of_a_topic_that_was_away_is_not_its_beginning(
+    broker: PocketBroker, producer: Producer, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker registers after the consumer has started: what is older than that is not the latest."""
+    got: list[bytes] = []
+    log = CapturedLog()
+    await producer.send_batch([Message(topic, b"old") for _ in range(20)])
+    instance = ClientInstance(broker.namesrv, log=log, clock=AnHourAhead())
+    consumer = PushConsumer(group + "c", instance=instance, start="latest", rebalance_interval_ms=100)
+    consumer.subscribe(topic)(lambda message: got.append(message.body))
+    route, away = instance.route, [True]
+
+    async def lost_at_first(name: str, **options: Any) -> Any:
+        if away:
+            raise NoRoute(f"No route info of this topic: {name}")
+        return await route(name, **options)
+
+    monkeypatch.setattr(instance, "route", lost_at_first)
+    async with consumer:
+        await until(lambda: any(event["event"] == "topic_not_consumed_yet" for event in log.events))
+        away.clear()
+        await until(lambda: consumer.assigned)
+        await producer.send(Message(topic, b"new"))
+        await until(lambda: b"new" in got)
+    assert got.count(b"old") <= 4, "at most the nearest message of each queue: RocketMQ's rule for times"
 
 
 async def test_a_pull_consumer_starts_there_too(

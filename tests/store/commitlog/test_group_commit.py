@@ -213,12 +213,15 @@ def test_deadlines_pass_while_a_sync_hangs(tmp_path: Path) -> None:
 
 
 def lead(stepped: Stepped, end_offset: int, told: Told) -> None:
-    stepped.store.acknowledge(end_offset, True, lambda status: told.append((end_offset, status)), may_sync=True)
+    def done(status: PutStatus) -> None:
+        told.append((end_offset, status))
+
+    if stepped.store.sync_here(end_offset, done):
+        done(PutStatus.PUT_OK)
 
 
 def test_a_thread_may_sync_for_itself_while_syncs_are_quick(tmp_path: Path) -> None:
-    """Then its answer comes before ``acknowledge`` returns, and covers what others wait for; after a slow sync the
-    worker syncs."""
+    """Then it may answer when ``sync_here`` returns; after a slow sync the worker syncs."""
     slow_ms = 0
 
     def hook(operation: str, path: str) -> None:
@@ -280,10 +283,10 @@ def test_while_a_sending_thread_hangs_in_a_sync_all_get_their_timeout(tmp_path: 
         both.release()
 
     first = store.append(bodies(b"1")).end_offset
-    leader = threading.Thread(target=lambda: store.acknowledge(first, True, done, may_sync=True))
+    leader = threading.Thread(target=store.sync_here, args=(first, done))
     leader.start()
     assert syncs.wait(30)
-    store.acknowledge(store.append(bodies(b"2")).end_offset, True, done, may_sync=True)  # does not wait for the sync
+    assert not store.sync_here(store.append(bodies(b"2")).end_offset, done), "it does not wait for the sync"
     assert both.acquire(timeout=30)
     assert both.acquire(timeout=30)
     go.set()

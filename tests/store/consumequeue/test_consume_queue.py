@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from pocketmq.common.events import EventLog, NullLog
 from pocketmq.common.logs import CapturedLog
-from pocketmq.store.consumequeue.consume_queue import BLANK_SIZE, ENTRY, ConsumeQueue, CorruptQueue, TailMemory, blanks
+from pocketmq.store.consumequeue.consume_queue import (
+    BLANK_SIZE,
+    ENTRY,
+    ENTRY_BYTES,
+    TAIL_ENTRIES_KEPT,
+    TAIL_ENTRIES_MIN,
+    ConsumeQueue,
+    CorruptQueue,
+    TailMemory,
+    blanks,
+)
 from pocketmq.store.disk.file_cache import FileCache
 from pocketmq.store.disk.os_file_system import OsFileSystem
 
@@ -46,6 +56,29 @@ def test_an_entry_is_twenty_big_endian_bytes(tmp_path: Path) -> None:
     data = (tmp_path / "T" / "3" / ("0" * 20)).read_bytes()
     assert data[:20] == struct.pack(">qiq", 1 << 40, 77, -5)
     assert data[20:] == bytes(FILE_ENTRIES * 20 - 20)
+
+
+def test_a_small_tail_stays_for_the_next_entries(tmp_path: Path) -> None:
+    """A queue that gets an entry now and then would make its tail anew after each write. A large one shrinks, and any
+    goes where memory is short."""
+    queue = new_queue(tmp_path)
+    for offset, row in enumerate(rows_from(0, 3)):
+        assert queue.put_one(offset, *row)
+    memory = queue._memory.used_bytes
+    queue.write()
+    queue.trim(TAIL_ENTRIES_KEPT)
+    assert queue._memory.used_bytes == memory == TAIL_ENTRIES_MIN * ENTRY_BYTES
+    queue.put(3, packed(rows_from(3, 3 * TAIL_ENTRIES_MIN)))
+    queue.write()
+    queue.trim(10)
+    assert queue._memory.used_bytes == 10 * ENTRY_BYTES
+    end = 3 + 3 * TAIL_ENTRIES_MIN
+    ((offset, size, code),) = rows_from(end, 1)
+    assert queue.put_one(end, offset, size, code)
+    assert read_rows(queue, 0, 1000) == rows_from(0, end + 1)
+    queue.write()
+    queue.trim()
+    assert queue._memory.used_bytes == 0
 
 
 def test_entries_are_read_from_memory_and_from_files(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pocketmq.client.arrow.row_records import MessageRows
 from pocketmq.common.errors import ConfigError
 from pocketmq.pipeline.jobs.common.command import JobFailed
 from pocketmq.pipeline.jobs.replay.ordering import Columns
 from pocketmq.pipeline.jobs.replay.pacing import Pace
-from pocketmq.pipeline.jobs.replay.sending import messages_of
+from pocketmq.pipeline.jobs.replay.sending import columns_of, messages_of
 from pocketmq.pipeline.jobs.replay.state import Journal
 
 
@@ -57,6 +58,13 @@ def test_rows_become_the_messages_that_they_were() -> None:
     [only] = messages_of(with_columns, "to", 1, 2)
     assert only is not None
     assert only.tags == "y"
+    for whole in (batch, with_columns, batch.append_column("tags", pa.array([None, "y", "z"]))):
+        for at in range(2):
+            [wanted] = messages_of(whole, "to", at, at + 1)
+            [found] = MessageRows(columns_of(whole.slice(at, 1)), "to", 1000).messages("to", np.array([0]))
+            for name in ("body", "tags", "keys", "sharding_key"):
+                assert getattr(found, name) == getattr(wanted, name)
+            assert (found.properties or None) == wanted.properties  # type: ignore[union-attr]
 
 
 def test_a_run_goes_on_where_the_last_one_came_to(tmp_path: Path) -> None:
