@@ -265,6 +265,26 @@ DECODERS: Final = [
         f"{_FILES} tests/test_small_files.py::test_what_was_not_read_soundly_never_becomes_the_backup {_JSON}",
     ),
     Row(
+        "broker/pop/revive_log.py",
+        "check points that are no JSON, or of other groups, sent to RocketMQ's topic before the first start",
+        "read once, where no state of ours is; what cannot be read is counted; offsets below the committed one alone,"
+        " 64 a check point, as many as may be in flight",
+        "tests/broker/pop/test_revive_log.py::test_what_rocketmq_left_in_flight_is_in_flight_here",
+    ),
+    Row(
+        "client/simple/pop_wire.py",
+        "a false broker answers pops with more than was asked for, sizes and offsets that lie",
+        "more messages, or sizes that do not fill the body, are an error; an acknowledgement without its result"
+        " confirms nothing",
+        "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
+    ),
+    Row(
+        "common/recall_handle.py",
+        "recall handles that are no Base64, or of other brokers and times",
+        "1,024 characters, five fields, a time that is still to come",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused",
+    ),
+    Row(
         "broker/pop/ack_processor.py",
         "handles and bits of acknowledgements that are no such text, or huge",
         "512 characters and eight or nine fields a handle, each a number in its range; Base64 of 4,096 bits",

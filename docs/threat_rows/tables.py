@@ -13,6 +13,12 @@ _OPEN = "tests/broker/transaction/test_transaction_table.py"
 
 TABLES: Final = [
     Row(
+        "broker/delay/delivery.py Deliverer._recalls",
+        "recalls of messages that do not exist",
+        "100,000, each for a minute behind its time; more are not remembered",
+        "tests/broker/stories/test_recall.py::test_a_recalled_message_is_not_delivered",
+    ),
+    Row(
         "broker/pop/pop_ledger.py PopLedger.queues PopLedger._heap; broker/pop/pop_queue.py PopQueue.unacked"
         " PopQueue.buckets; broker/pop/revival.py Revival._waiting",
         "pops of ever new groups, messages that are never acknowledged, times that change without end",
@@ -30,6 +36,20 @@ TABLES: Final = [
         "pop_ordered_batches_max batches of 32 messages; one entry of the heap a batch and change that ends it earlier",
         "tests/broker/pop/test_ordered_batches.py::test_batches_are_bounded",
         declares="ordered batches",
+    ),
+    Row(
+        "broker/pop/revive_log.py _Found.points _Found.acks _CheckPoint.distances _Ack.offsets",
+        "check points without end in the store of a RocketMQ broker",
+        "read once at the first start; unread ones and timers of 13 hours; the ledger takes pop_unacked_max",
+        "tests/broker/pop/test_revive_log.py::test_what_rocketmq_left_in_flight_is_in_flight_here",
+    ),
+    Row(
+        "client/simple/pop_lanes.py PopLanes._kept PopLanes._errors PopLanes._popping PopLanes._settlings"
+        " PopLanes._waiting",
+        "a false broker gives more messages than were asked for",
+        "one pop a broker, for what the application waits for, at most 1,024 messages; an answer with more is an error;"
+        " the rest is what the application itself has begun",
+        "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
     ),
     Row(
         "broker/pop/pop_service.py PopHolds.watched",
