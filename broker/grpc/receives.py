@@ -53,7 +53,9 @@ REQUEST_TIMEOUT_MS: Final = 3_000
 POLLING_TIME_SINCE: Final = (5, 0, 3)
 """Clients before this version do not know ILLEGAL_POLLING_TIME."""
 EMPTY: Final = (ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND, ResponseCode.NO_MESSAGE)
-FIRST_OFFSET: Final = 0
+ANY_QUEUE: Final = -1
+"""As RocketMQ's proxy, which takes a broker from the queue that a client names, and any queue of it: Node's simple
+consumer (1.0.8) names queue 0 alone. Only in order the queue counts."""
 LAST_OFFSET: Final = 1
 
 
@@ -107,7 +109,7 @@ class Receives:
             PopMessageRequestHeader(
                 consumer_group=group,
                 topic=topic,
-                queue_id=-1 if queue is None else queue.id,
+                queue_id=queue.id if queue is not None and caller.client.is_fifo else ANY_QUEUE,
                 max_msg_nums=max(1, min(request.batch_size or BATCH_MAX, BATCH_MAX)),
                 invisible_time=invisible_ms,
                 poll_time=polling_ms,

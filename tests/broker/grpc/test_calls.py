@@ -360,6 +360,15 @@ async def test_a_message_is_handed_out_once_until_it_is_acknowledged(rig: Rig) -
     assert rig.app.offsets.query("g", "T", system_of(found).queue_id) == 1
 
 
+async def test_a_receive_names_a_queue_and_gets_messages_of_all(rig: Rig) -> None:
+    for number in range(4):
+        await rig.sent(b"%d" % number)
+    found: list[m.MessageOf] = []
+    while len(found) < 4:
+        found += (await rig.receive(queue_id=0))[1]
+    assert sorted(each.body for each in found) == [b"0", b"1", b"2", b"3"]
+
+
 async def test_a_receive_waits_for_a_message(rig: Rig) -> None:
     waiting = asyncio.create_task(rig.receive())
     await eventually(lambda: rig.app._run.pop.service.holds.count)
