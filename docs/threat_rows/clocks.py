@@ -25,6 +25,21 @@ CLOCKS: Final = [
         "tests/broker/stories/test_pop.py::test_a_pop_that_waits_in_vain_is_answered_in_time_and_at_the_stop",
     ),
     Row(
+        "broker/grpc/callers.py _is_of_now",
+        "use a signature that was seen long ago; a client whose clock is wrong",
+        "26 hours: clients write local time as if it were UTC; only TLS protects a signature",
+        "tests/broker/grpc/test_users.py::test_whoever_cannot_show_who_it_is_is_refused",
+    ),
+    Row(
+        "broker/grpc/renewal.py Renewal.step; broker/grpc/sends.py Sends._check;"
+        " broker/grpc/telemetry.py Telemetry._settle Telemetry.heartbeat",
+        "a clock that is set while messages are out",
+        "handles hold times of the wall clock: a round more, or a delivery more; delays have their limit ahead;"
+        " versions of subscriptions",
+        "tests/broker/grpc/test_renewal.py::test_what_ends_soon_is_renewed_by_longer_and_longer_steps"
+        " tests/broker/grpc/test_calls.py::test_a_message_that_is_not_legal_is_not_stored",
+    ),
+    Row(
         "broker/pop/pop_processor.py PopProcessor._deadline_ns",
         "a client whose clock is wrong says when it asked",
         "a time of the future, or older than the poll, counts as now; the hold has its own limit",
