@@ -211,7 +211,7 @@ TABLES: Final = [
         declares="topics; queues",
     ),
     Row(
-        "broker/ha/slave_mirror.py SlaveMirror._deleted SlaveMirror._early SlaveMirror._logged;"
+        "broker/ha/slave_mirror.py SlaveMirror._deleted SlaveMirror._early SlaveMirror._logged SlaveMirror._repeated;"
         " store/consumequeue/consume_queues.py ConsumeQueues._illegal_logged",
         "a false master's tables, records with ever new illegal names",
         "no more topics than this broker may have; a hundred names are logged",
