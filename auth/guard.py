@@ -250,20 +250,34 @@ class AuthGuard:
             return None
         return self._session(user, connection.host, "certificate")
 
+    def caller(self, connection: Connection, code: int, name: str, proves: Callable[[str], bool]) -> Session:
+        """Return the session of a user whose call comes by another protocol: ``proves(password)`` says whether the call
+        carries that user's signature. ``name`` empty: the certificate counts. Raise ``AccessDenied``."""
+        if name:
+            return self._proved(connection, code, name, proves)
+        session = self._by_certificate(connection)
+        if session is None:
+            raise self._denied_user(connection, code, "", "username cannot be null.")
+        return session
+
     def _signed(self, connection: Connection, request: Request) -> Session:
-        assert request.signed is not None
-        name = request.signed.get(ACCESS_KEY, "")
+        signed, body = request.signed, request.body
+        assert signed is not None
+        name = signed.get(ACCESS_KEY, "")
+        return self._proved(connection, request.code, name, lambda password: verify(password, signed, body))
+
+    def _proved(self, connection: Connection, code: int, name: str, proves: Callable[[str], bool]) -> Session:
         speaker: Session | None = connection.speaker
         if (speaker is None or speaker.user.username != name) and self._fails_too_often(connection):
-            raise self._too_many(connection, request.code, name)
+            raise self._too_many(connection, code, name)
         user = self._user(name)
         if user is None:
-            verify(NO_SECRET, request.signed, request.body)  # as long as for a user
-            raise self._failed(connection, request.code, name, f"User:{name[:64]} is not found.")
-        if not verify(user.password, request.signed, request.body):
-            raise self._failed(connection, request.code, name, "check signature failed.")
+            proves(NO_SECRET)  # as long as for a user
+            raise self._failed(connection, code, name, f"User:{name[:64]} is not found.")
+        if not proves(user.password):
+            raise self._failed(connection, code, name, "check signature failed.")
         if not user.is_enabled:
-            raise self._failed(connection, request.code, name, f"User:{name} is disabled.")
+            raise self._failed(connection, code, name, f"User:{name} is disabled.")
         return self._session(user, connection.host, "signature")
 
     def _user(self, name: str) -> User | None:

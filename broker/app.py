@@ -35,6 +35,7 @@ from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.grpc.entrance import GrpcEntrance, GrpcMissing
 from pocketmq.broker.ha.ha_roles import RoleOfRun
 from pocketmq.broker.ha.newer_master import fence_if_replaced
 from pocketmq.broker.ha.off_loop import run_off_loop
@@ -112,6 +113,7 @@ class BrokerApp:
         memory_bytes: int | None = None,
         metrics_config: MetricsConfig | None = None,
         metrics_required: bool = True,
+        grpc_required: bool = True,
         stage_times: bool = True,
         recovery_progress: Callable[[int, int], None] | None = None,
         still_wanted: Callable[[], None] | None = None,
@@ -126,7 +128,8 @@ class BrokerApp:
         """``store``: one to use instead of that of ``store_config``; it is opened and closed all the same. ``loggers``
         returns the log of each part by its name ("broker", "store", "remoting"); else all use ``log``.
         ``metrics_config``: the address of ``/metrics`` and ``/health``, if they are served; a port in use stops the
-        start only if ``metrics_required``. ``stage_times`` False counts no times, for the benchmark of their cost.
+        start only if ``metrics_required``; ``grpc_required``: the same for ``grpc_port``. ``stage_times`` False counts
+        no times, for the benchmark of their cost.
         ``recovery_progress(offset, end)`` and ``still_wanted()``, which may end the opening by an error: see
         ``MessageStore``; called in a worker thread. ``slave_type`` follows a master; scenarios pass another one.
         ``on_failed(error)`` is called in the loop when the broker cannot start again after a change of its role: it
@@ -181,6 +184,8 @@ class BrokerApp:
         self._admission: Admission | None = None
         self._metrics_config = metrics_config or MetricsConfig()
         self._metrics_required = metrics_required
+        self._grpc_required = grpc_required
+        self._grpc: GrpcEntrance | None = None
         self._stage_times = stage_times
         self._recovery_progress = recovery_progress
         self._still_wanted = still_wanted
@@ -190,6 +195,7 @@ class BrokerApp:
         self._running: Running | None = None
         self._role = RoleOfRun(config, store_config)
         self._pinned_port: int | None = None
+        self._pinned_grpc_port: int | None = None
         self._roles = RoleChanges(self._restart, on_failed, self._logger("ha"), self.supervisor)
 
     def _over_limits(self, error: QuotaExceeded) -> None:
@@ -204,6 +210,11 @@ class BrokerApp:
     def port(self) -> int:
         """Where the broker listens; 0 when it does not run."""
         return 0 if self._server is None else self._server.port
+
+    @property
+    def grpc_port(self) -> int:
+        """Where gRPC is served; 0: nowhere."""
+        return 0 if self._grpc is None else self._grpc.port
 
     @property
     def address(self) -> str:
@@ -322,7 +333,7 @@ class BrokerApp:
         before = state.remembered_role
         if remember is not None:
             await run_off_loop(self._runner, running.environment.mailbox, "HaRole", lambda: remember(state))
-        self._pinned_port = self.port
+        self._pinned_port, self._pinned_grpc_port = self.port, self.grpc_port or None
         await self._stop()
         try:
             await self._start()
@@ -377,6 +388,7 @@ class BrokerApp:
             await self._open_vip_channel(server)
             for host, more_port in self.config.more_listeners():
                 await server.listen_also(host, more_port)
+            await self._open_grpc(server)
             observation.bind(required=self._metrics_required)
             await run_off_loop(self._runner, mailbox, "BrokerAuth", self.auth.load)
             self._role, state = await run_off_loop(self._runner, mailbox, "BrokerRole", self._load_role)
@@ -392,6 +404,7 @@ class BrokerApp:
         except BaseException:
             self._server = self._admission = None
             observation.close()
+            await self._close_grpc()
             await server.stop(0)
             raise
         self._running = running
@@ -420,6 +433,8 @@ class BrokerApp:
         )
         await registration.start()
         running.assignments.route = registration.route
+        if self._grpc is not None:
+            self._grpc.use_route(registration.route)
         replication.ask(registration)
         replication.start()
         warn_of_small_pool(self._role.store_config, self._log)
@@ -456,6 +471,42 @@ class BrokerApp:
                 hint="free that port, or set broker.vip_channel=OFF if no such client is used",
             )
 
+    async def _open_grpc(self, server: RemotingServer) -> None:
+        """Serve gRPC too. Raise ``AddressInUse``, ``BindFailed`` or ``GrpcMissing`` only if the settings ask for it."""
+        config = self.config
+        port = config.grpc_port if self._pinned_grpc_port is None else self._pinned_grpc_port
+        if not port:
+            return
+        grpc = GrpcEntrance(
+            self._role.config,
+            self._role.store_config,
+            self.topics,
+            self.groups,
+            self.auth.guard,
+            self._advertised.host,
+            self._clock,
+            self._logger("grpc"),
+        )
+        try:
+            await grpc.start(server, config.bind_address, port)
+        except (AddressInUse, BindFailed, GrpcMissing) as error:
+            if self._grpc_required:
+                raise
+            self._log.warning(
+                "grpc_not_served",
+                port=port,
+                why=error.why,
+                consequence="RocketMQ's clients for gRPC cannot connect; all others can",
+                hint=f"{error.hint}, or broker.grpc_port=0",
+            )
+            return
+        self._grpc = grpc
+
+    async def _close_grpc(self) -> None:
+        grpc, self._grpc = self._grpc, None
+        if grpc is not None:
+            await grpc.stop()
+
     async def _stop(self) -> None:
         running, server, admission = self._running, self._server, self._admission
         if running is None or server is None or admission is None:
@@ -478,6 +529,7 @@ class BrokerApp:
         closing = self._close_off_loop(running)
         ends = [closing] if registration is None else [registration.stop(), closing]
         *_, result = await asyncio.gather(*ends, return_exceptions=True)
+        await self._close_grpc()
         if isinstance(result, BaseException):
             await server.stop(SERVER_GRACE_MS)
             self._server = self._admission = None

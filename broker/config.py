@@ -65,6 +65,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     default. ``LOOPBACK``: where ``bind_address`` is a loopback address, ``listen_port`` is not 0 and the port is free;
     ``ON``: always, and a port in use stops the start; ``OFF``: never. Two
     brokers on one machine need ports that are not two apart, or OFF."""
+    grpc_port: int = 0
+    """Ours: port for RocketMQ's gRPC clients, at ``bind_address``, plain and TLS; 0: gRPC is not served, -1: the system
+    chooses a port. A daemon's default is that of RocketMQ's proxy. Needs ``pocketmq[grpc]``."""
     listeners: str = ""
     """Ours: further addresses to listen on, ``host:port;host:port``."""
     advertise: str = ""
@@ -250,6 +253,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
                 raise ConfigError("bad setting", why=f"broker.{name} has more than {NAME_LENGTH_MAX} characters")
         if not 0 <= self.listen_port <= 65_535:
             raise ConfigError("bad setting", why=f"broker.listen_port={self.listen_port} is no port")
+        if not -1 <= self.grpc_port <= 65_535:
+            raise ConfigError("bad setting", why=f"broker.grpc_port={self.grpc_port} is no port")
         if self.vip_channel not in VIP_CHANNEL:
             raise ConfigError(
                 "bad setting", why=f"broker.vip_channel={self.vip_channel!r}", hint=", ".join(VIP_CHANNEL)

@@ -13,7 +13,7 @@ What a stranger costs:
 - The private key's operation runs on the loop. So a handshake begins only when its first record is here and holds the
   whole ClientHello, and when it is its turn (``handshakes``).
 
-Lives here: ``Acceptor``, ``Door``.
+Lives here: ``Acceptor``, ``Door``, ``TlsSource``.
 """
 
 import asyncio
@@ -26,8 +26,7 @@ from typing import Final, Protocol
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.remoting.handshakes import NS_PER_S, Handshakes
-from pocketmq.remoting.security.tls_config import ENFORCING
-from pocketmq.remoting.security.tls_files import TlsFiles
+from pocketmq.remoting.security.tls_config import ENFORCING, TlsConfig
 
 HANDSHAKE_BYTE: Final = 0x16
 """Content type of a TLS handshake record (RFC 8446, 5.1)."""
@@ -61,6 +60,14 @@ class Door(Protocol):
         ...
 
 
+class TlsSource(Protocol):
+    """The certificate of a listener."""
+
+    config: TlsConfig
+    server: ssl.SSLContext | None
+    """For new connections; it may change."""
+
+
 class _Caller:
     """One accepted socket, until it is a connection or closed."""
 
@@ -89,7 +96,7 @@ class Acceptor:
         self,
         factory: Callable[[], asyncio.BufferedProtocol],
         door: Door,
-        tls: TlsFiles,
+        tls: TlsSource,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -313,11 +320,14 @@ class Acceptor:
             if context is not None:
                 self._pump()
 
-    def arrived(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give up the place of a connection that is made now, which counts itself from here on."""
+    def arrived(self, protocol: asyncio.BaseProtocol) -> bool:
+        """Give up the place of a connection that is made now, which counts itself from here on; False: it did not come
+        this way."""
         caller = self._protocols.pop(protocol, None)
-        if caller is not None:
-            self._end(caller)
+        if caller is None:
+            return False
+        self._end(caller)
+        return True
 
     def _end(self, caller: _Caller) -> None:
         """Forget one that is a connection now, or has failed."""

@@ -325,6 +325,10 @@ class Connection(asyncio.BufferedProtocol):
             self.version, self.language = request.version, request.language
             if ANNOUNCEMENT_FIELD in request.extra and request.serialize_type == JSON:
                 self._announce_opaque = request.opaque
+        self.serve(request)
+
+    def serve(self, request: Request) -> None:
+        """Answer a request, or hand it on, if its sender may make it and is within its quota."""
         try:
             if request.code == _HELLO:
                 self._hello(request)

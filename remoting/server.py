@@ -13,13 +13,14 @@ import asyncio
 import errno
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pocketmq.common.bounds import bounded
 from pocketmq.common.clock import Clock
 from pocketmq.common.events import EventLog
 from pocketmq.common.histogram import SampledHistogram
-from pocketmq.remoting.acceptor import Acceptor
+from pocketmq.remoting.acceptor import Acceptor, TlsSource
 from pocketmq.remoting.codec import Request
 from pocketmq.remoting.connection import Connection
 from pocketmq.remoting.connection_owner import Guard, RequestHandler
@@ -119,6 +120,7 @@ class RemotingServer:
         self._tls = tls
         self.acceptor: Acceptor | None = None
         """Listens where TLS is served."""
+        self._more_acceptors: list[Acceptor] = []
         self._entering = 0
         """Connections that the acceptor has taken and that are not made yet."""
         self._expire_timer: asyncio.TimerHandle | None = None
@@ -133,26 +135,43 @@ class RemotingServer:
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(self.loop, self.clock.monotonic_ns)
         self._stopping = False
-        if self._tls is not None and self._tls.server is not None:
-            self.acceptor = Acceptor(
-                lambda: Connection(self), self, self._tls, loop=self.loop, clock=self.clock, log=self.log
-            )
+        self.acceptor = self._acceptor_of(partial(Connection, self), self._tls)
         self.port = await self._listen(host, port)
         self._arm()
 
-    async def listen_also(self, host: str, port: int) -> None:
-        """Accept connections at a second port until ``stop``; the same limits count for both. Raise as ``start``."""
+    async def listen_also(
+        self, host: str, port: int, make: Callable[[], Connection] | None = None, tls: TlsSource | None = None
+    ) -> int:
+        """Accept connections at a second port until ``stop``; the same limits count for both. Return the port; raise as
+        ``start``.
+
+        ``make`` returns a connection that speaks another protocol than RocketMQ's. ``tls``: the certificate of that
+        port; None: that of the server.
+        """
         assert self._listeners or self.acceptor is not None, "start first"
         assert not self._stopping
-        await self._listen(host, port)
+        if make is None:
+            return await self._listen(host, port)
+        acceptor = self._acceptor_of(make, tls or self._tls)
+        if acceptor is not None:
+            self._more_acceptors.append(acceptor)
+        return await self._listen(host, port, make, acceptor)
 
-    async def _listen(self, host: str, port: int) -> int:
+    def _acceptor_of(self, make: Callable[[], Connection], tls: TlsSource | None) -> Acceptor | None:
+        """Return what accepts connections where TLS is served."""
+        if tls is None or tls.server is None:
+            return None
+        return Acceptor(make, self, tls, loop=self.loop, clock=self.clock, log=self.log)
+
+    async def _listen(
+        self, host: str, port: int, make: Callable[[], Connection] | None = None, acceptor: Acceptor | None = None
+    ) -> int:
+        if make is None:
+            make, acceptor = partial(Connection, self), self.acceptor
         try:
-            if self.acceptor is not None:
-                return await self.acceptor.listen(host, port, self.config.listen_backlog)
-            listener = await self.loop.create_server(
-                lambda: Connection(self), host, port, backlog=self.config.listen_backlog
-            )
+            if acceptor is not None:
+                return await acceptor.listen(host, port, self.config.listen_backlog)
+            listener = await self.loop.create_server(make, host, port, backlog=self.config.listen_backlog)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise AddressInUse(
@@ -173,8 +192,10 @@ class RemotingServer:
         if not self._listeners and self.acceptor is None:
             return
         self._stopping = True
-        acceptor, self.acceptor = self.acceptor, None
-        if acceptor is not None:
+        acceptors = self._acceptors
+        self.acceptor = None
+        self._more_acceptors.clear()
+        for acceptor in acceptors:
             acceptor.close()
             await acceptor.wait_closed()
         for listener in self._listeners:
@@ -201,16 +222,19 @@ class RemotingServer:
             await listener.wait_closed()
         self._listeners.clear()
 
+    @property
+    def _acceptors(self) -> list[Acceptor]:
+        return self._more_acceptors if self.acceptor is None else [self.acceptor, *self._more_acceptors]
+
     # ---- what a connection calls -----------------------------------------------------------------------------------
 
     def opened(self, connection: Connection) -> bool:
         """Count a connection in, or refuse it."""
         if self._stopping:
             return False
-        if self.acceptor is not None:
-            self.acceptor.arrived(connection)
         host = connection.host
-        if self.acceptor is None and not self.welcomes(host):
+        is_accepted = any(acceptor.arrived(connection) for acceptor in self._acceptors)
+        if not is_accepted and not self.welcomes(host):
             return False
         if not self._admit(host):
             return False
@@ -328,8 +352,8 @@ class RemotingServer:
         now_ns = self.clock.monotonic_ns()
         for connection in list(self.connections):
             connection.expire(now_ns)
-        if self.acceptor is not None:
-            self.acceptor.expire(now_ns)
+        for acceptor in self._acceptors:
+            acceptor.expire(now_ns)
         self._find_silent(now_ns)
         if self.refused_count != self._refused_logged:
             self._log_refused()

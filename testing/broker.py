@@ -108,6 +108,12 @@ class PocketBroker:
         return self._running().broker.address
 
     @property
+    def grpc(self) -> str:
+        """Where RocketMQ's gRPC clients connect; empty unless ``broker={"grpc_port": -1}`` or a port was given."""
+        app = self._running().broker
+        return f"127.0.0.1:{app.grpc_port}" if app.grpc_port else ""
+
+    @property
     def data_dir(self) -> Path:
         """The directory of the store."""
         return self._running().data_dir

@@ -255,6 +255,16 @@ STARTED = {
         "Acceptor._begin",
         "create_task",
     ): "notes every error; the server's stop waits for it",
+    ("broker/grpc/entrance.py", "GrpcEntrance.start", "create_task"): "logs each failed round; ``stop`` waits for it",
+    ("broker/grpc/settlement.py", "Settlement.change_soon", "create_task"): "its callback looks at the error",
+    ("broker/grpc/telemetry.py", "Telemetry.serve", "create_task"): "ended with its stream, whose errors it has",
+    ("remoting/grpc/http2.py", "Http2Connection._begin", "create_task"): "answers every error; ends with its call",
+    ("remoting/grpc/http2.py", "Http2Connection._complete", "create_task"): "answers every error; ends with its call",
+    (
+        "remoting/grpc/http2.py",
+        "Http2Connection._stream_ended",
+        "create_task",
+    ): "answers every error; ends with its call",
     ("remoting/channel_pool.py", "ChannelPool.get", "create_task"): "who asked for the connection gets its error",
 }
 

@@ -28,6 +28,7 @@ from pocketmq.cli.daemon.profiles import profile_settings
 from pocketmq.cli.daemon.recovery_progress import RecoveryProgress
 from pocketmq.cli.daemon.service_manager import ServiceManager
 from pocketmq.cli.exit_codes import CannotStart, ExitCode
+from pocketmq.common.addresses import address_text
 from pocketmq.common.clock import SystemClock
 from pocketmq.common.errors import ConfigError, PocketMQError
 from pocketmq.common.java_properties import looks_like_properties
@@ -50,9 +51,12 @@ from pocketmq.testing.faults import FaultConfig, FaultFileSystem, FaultPlan
 SWITCH_INTERVAL_S: Final = 0.0005
 """With CPython's 5 ms a worker thread can hold up the loop for that long."""
 DEFAULT_DATA_DIR: Final = "./pocketmq-data"
+GRPC_PORT: Final = 8081
+"""That of RocketMQ's proxy."""
 DAEMON_DEFAULTS: Final[Mapping[str, object]] = {
     "store.store_path_root_dir": DEFAULT_DATA_DIR,
     "metrics.listen_port": DEFAULT_PORT,
+    "broker.grpc_port": GRPC_PORT,
 }
 """Values that the daemons choose, but not the library."""
 
@@ -244,6 +248,9 @@ async def _started(
         settings.get(ServerConfig), int(shape.namesrv) + int(shape.broker), logs.logger("remoting")
     )
     broker_config = settings.get(BrokerConfig)
+    grpc_is_asked_for = settings.origin("broker", "grpc_port") != DEFAULT_ORIGIN
+    if broker_config.listen_port == 0 and not grpc_is_asked_for:  # one of several brokers, or one of a test
+        broker_config = msgspec.structs.replace(broker_config, grpc_port=0)
     auth_config = access_of(settings.get(AuthConfig), alone=shape.namesrv and shape.broker)
     tls_config = settings.get(TlsConfig)
     if shape.namesrv and shape.broker and tls_config.server_mode == ENFORCING and not tls_config.enable:
@@ -299,6 +306,7 @@ async def _started(
                 auth_config=auth_config,
                 auth=namesrv.auth if shape.namesrv else None,
                 metrics_required=settings.origin("metrics", "listen_port") != DEFAULT_ORIGIN,
+                grpc_required=grpc_is_asked_for,
                 tls_config=tls_config,
                 limits_config=settings.get(LimitsConfig),
             )
@@ -311,6 +319,8 @@ async def _started(
                 ready += " registered=no"
             if broker.metrics_address:
                 ready += f" metrics={broker.metrics_address}"
+            if broker.grpc_port:
+                ready += f" grpc={address_text(broker_config.bind_address, broker.grpc_port)}"
             if settings.get(FaultConfig).enable:
                 ready += " faults=on"
             ready += f"\n{kept_line(settings.get(StoreConfig), OsFileSystem())}"

@@ -13,6 +13,33 @@ _LEVELS = "tests/broker/delay/test_delay_service.py::test_a_level_keeps_its_dela
 
 CLOCKS: Final = [
     Row(
+        "broker/send/recall.py Recalls.plan",
+        "whether the message of a recall still waits; the time of the record",
+        "a wrong clock refuses recalls, or takes those of messages that have been delivered, which changes nothing",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused",
+    ),
+    Row(
+        "client/simple/pop_wire.py PopWire.pop; client/simple/simple_consumer.py SimpleConsumer._subscription",
+        "tell the broker when a pop was asked for, and the version of a subscription",
+        "a broker of ours takes a wrong time for now; versions only order",
+        "tests/broker/stories/test_pop.py::test_a_pop_that_waits_in_vain_is_answered_in_time_and_at_the_stop",
+    ),
+    Row(
+        "broker/grpc/callers.py _is_of_now",
+        "use a signature that was seen long ago; a client whose clock is wrong",
+        "26 hours: clients write local time as if it were UTC; only TLS protects a signature",
+        "tests/broker/grpc/test_users.py::test_whoever_cannot_show_who_it_is_is_refused",
+    ),
+    Row(
+        "broker/grpc/renewal.py Renewal.step; broker/grpc/sends.py Sends._check;"
+        " broker/grpc/telemetry.py Telemetry._settle Telemetry.heartbeat",
+        "a clock that is set while messages are out",
+        "handles hold times of the wall clock: a round more, or a delivery more; delays have their limit ahead;"
+        " versions of subscriptions",
+        "tests/broker/grpc/test_renewal.py::test_what_ends_soon_is_renewed_by_longer_and_longer_steps"
+        " tests/broker/grpc/test_calls.py::test_a_message_that_is_not_legal_is_not_stored",
+    ),
+    Row(
         "broker/pop/pop_processor.py PopProcessor._deadline_ns",
         "a client whose clock is wrong says when it asked",
         "a time of the future, or older than the poll, counts as now; the hold has its own limit",

@@ -11,7 +11,33 @@ _FLIPS = "tests/sim/test_bit_flips.py::test_a_flipped_bit_of_the_log"
 _OTHERS = "tests/sim/test_bit_flips.py::test_a_flipped_bit_of_any_other_file"
 _OFFLINE = "tests/store/offline/test_hostile.py"
 
+_HTTP2 = "tests/remoting/grpc/test_http2.py"
+
 DECODERS: Final = [
+    Row(
+        "remoting/grpc/protobuf.py",
+        "cut numbers, levels without end, a million fields, texts that are no UTF-8",
+        "16 levels, 20,000 fields, known or not; only ProtobufIllegal comes out; nothing is built before it is counted",
+        "tests/remoting/grpc/test_protobuf.py::test_any_bytes_are_read_or_refused"
+        " tests/remoting/grpc/test_protobuf.py::test_changed_bytes_are_read_or_refused_and_nothing_else"
+        " tests/remoting/grpc/test_protobuf.py::test_messages_in_messages_have_a_limit",
+    ),
+    Row(
+        "remoting/grpc/http2.py; remoting/grpc/call.py",
+        "rapid reset, floods of PING and SETTINGS, headers that unpack to gigabytes, messages of 4 GiB",
+        "16 KiB a read and a call's headers, 100 cancelled calls and 2,000 frames without content a second; a message"
+        " is refused from its first five bytes; one error closes one connection",
+        f"{_HTTP2}::test_calls_that_are_cancelled_at_once_end_the_connection_and_start_nothing"
+        f" {_HTTP2}::test_frames_without_content_end_the_connection"
+        f" {_HTTP2}::test_headers_that_unpack_to_much_end_the_connection"
+        f" {_HTTP2}::test_what_is_wrong_has_a_clear_status",
+    ),
+    Row(
+        "broker/grpc/properties.py",
+        "a small GZIP body that unpacks to gigabytes, properties with separators, a million of them",
+        "unpacked to the largest message at most; 128 properties, 16 KiB, no control characters",
+        "tests/broker/grpc/test_calls.py::test_a_message_that_is_not_legal_is_not_stored",
+    ),
     Row(
         "remoting/frame.py",
         "announce 4 GiB, send half a frame and wait, send a byte a second",
@@ -265,6 +291,26 @@ DECODERS: Final = [
         f"{_FILES} tests/test_small_files.py::test_what_was_not_read_soundly_never_becomes_the_backup {_JSON}",
     ),
     Row(
+        "broker/pop/revive_log.py",
+        "check points that are no JSON, or of other groups, sent to RocketMQ's topic before the first start",
+        "read once, where no state of ours is; what cannot be read is counted; offsets below the committed one alone,"
+        " 64 a check point, as many as may be in flight",
+        "tests/broker/pop/test_revive_log.py::test_what_rocketmq_left_in_flight_is_in_flight_here",
+    ),
+    Row(
+        "client/simple/pop_wire.py",
+        "a false broker answers pops with more than was asked for, sizes and offsets that lie",
+        "more messages, or sizes that do not fill the body, are an error; an acknowledgement without its result"
+        " confirms nothing",
+        "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
+    ),
+    Row(
+        "common/recall_handle.py",
+        "recall handles that are no Base64, or of other brokers and times",
+        "1,024 characters, five fields, a time that is still to come",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused",
+    ),
+    Row(
         "broker/pop/ack_processor.py",
         "handles and bits of acknowledgements that are no such text, or huge",
         "512 characters and eight or nine fields a handle, each a number in its range; Base64 of 4,096 bits",
@@ -388,6 +434,10 @@ DECODERS: Final = [
 ]
 
 QUIET_DECODERS: Final = [
+    Quiet(
+        "remoting/grpc/inner_connection.py",
+        "reads this broker's own answers in its own process",
+    ),
     Quiet("broker/pop/pop_queue.py", "two times that it has put into one number itself"),
     Quiet(
         "broker/pop/pop_reader.py; broker/pop/revival.py", "records of the log, checked by the store when they are read"

@@ -6,6 +6,15 @@ from docs.threat_rows.row import Quiet
 
 QUIET_TABLES: Final = [
     Quiet(
+        "remoting/grpc/messages.py AckMessageResponse.entries QueryAssignmentResponse.assignments"
+        " QueryRouteResponse.message_queues SendMessageResponse.entries",
+        "this broker's own answers, as long as the request or the route",
+    ),
+    Quiet(
+        "broker/grpc/entrance.py GrpcEntrance._connections",
+        "a weak view of the server's connections, which have their own bound",
+    ),
+    Quiet(
         "broker/assembly/build.py Running.services; broker/assembly/build_pop.py PopParts.services;"
         " broker/delay/delay_service.py DelayService._files"
         " DelayService.levels"
@@ -21,7 +30,8 @@ QUIET_TABLES: Final = [
         " Registration._tasks; broker/flow_control/refusal_stats.py RefusalStats._watched; namesrv/server.py"
         " NamesrvApp._handlers NamesrvApp._held;"
         " auth/auth_admin.py AuthAdmin.handlers; auth/plain_admin.py PlainAclAdmin.handlers;"
-        " remoting/server.py RemotingServer._listeners;"
+        " remoting/server.py RemotingServer._listeners RemotingServer._more_acceptors;"
+        " remoting/grpc/protobuf.py _writers;"
         " remoting/acceptor.py Acceptor._sockets;"
         " remoting/security/tls_files.py TlsFiles._warned TlsFiles.in_force; common/settings.py"
         " Settings._origins Settings._structs SettingsReader._fields"

@@ -11,7 +11,65 @@ _ROUTES = "tests/namesrv/test_route_table.py"
 _STAGED = "tests/broker/stories/test_staged_limits.py"
 _OPEN = "tests/broker/transaction/test_transaction_table.py"
 
+_GRPC = "tests/broker/grpc/test_clients.py"
+_HTTP2 = "tests/remoting/grpc/test_http2.py"
+
 TABLES: Final = [
+    Row(
+        "broker/delay/delivery.py Deliverer._recalls",
+        "recalls of messages that do not exist",
+        "100,000, each for a minute behind its time; more are not remembered",
+        "tests/broker/stories/test_recall.py::test_a_recalled_message_is_not_delivered",
+    ),
+    Row(
+        "broker/grpc/clients.py GrpcClients._clients GrpcClient.commands",
+        "gRPC calls with ever new client ids, settings with thousands of topics, a client that reads no commands",
+        "10,000 clients; those without settings give way, silent ones are forgotten; 128 MiB for settings and commands,"
+        " 64 commands for one client; 256 KiB a message",
+        f"{_GRPC}::test_clients_have_a_limit_and_those_without_settings_give_way"
+        f" {_GRPC}::test_settings_and_commands_share_a_memory {_GRPC}::test_a_client_that_is_silent_is_forgotten",
+        declares="gRPC clients; settings and commands of gRPC clients",
+    ),
+    Row(
+        "broker/grpc/open_transactions.py OpenTransactions.places",
+        "half messages whose transactions never end",
+        "100,000; the oldest is forgotten, and the next check of it brings it back",
+        "tests/broker/test_bounds.py::test_a_table_never_exceeds_its_bound",
+        declares="gRPC transactions",
+    ),
+    Row(
+        "broker/grpc/renewal.py Renewal.held",
+        "messages that are received with automatic renewal and never acknowledged",
+        "100,000; what is forgotten becomes visible in its time; three hours a message",
+        "tests/broker/test_bounds.py::test_a_table_never_exceeds_its_bound"
+        " tests/broker/grpc/test_renewal.py::test_renewal_ends_after_three_hours",
+        declares="messages that gRPC clients hold",
+    ),
+    Row(
+        "broker/grpc/routes.py Routes.kept; broker/grpc/telemetry.py Telemetry.asked;"
+        " broker/grpc/settlement.py Settlement._soon",
+        "routes of ever new topics; questions that a client never answers; receives that end in the middle",
+        "1,000 topics for 5 s; 10,000 questions for 10 s; as many as messages are handed out, each one request",
+        "tests/broker/grpc/test_calls.py::test_a_topic_that_is_none_has_no_route"
+        " tests/broker/grpc/test_calls.py"
+        "::test_a_consumer_is_asked_to_consume_a_message_and_for_its_stacks",
+    ),
+    Row(
+        "remoting/grpc/http2.py Http2Connection._calls Http2Connection._blocked; remoting/grpc/call.py Call._data"
+        " Call._messages; remoting/grpc/inner_connection.py InnerConnection._waiting",
+        "thousands of calls, halves of messages, answers that are not read",
+        "1,000 calls a connection; 128 MiB for all that is not whole or not read; 16 messages of a stream",
+        f"{_HTTP2}::test_half_requests_share_a_memory {_HTTP2}::test_answers_that_nobody_reads_share_the_memory"
+        f" {_HTTP2}::test_more_streams_than_allowed_are_refused",
+    ),
+    Row(
+        "remoting/grpc/messages.py AckMessageRequest.entries CustomizedBackoff.next Endpoints.addresses"
+        " MessageOf.user_properties MessageQueue.accept_message_types Publishing.topics SendMessageRequest.messages"
+        " Subscription.subscriptions SystemProperties.keys",
+        "a request of a few megabytes that is a million empty messages",
+        "20,000 fields a message, with all that is in it; then the limits of each service",
+        "tests/remoting/grpc/test_protobuf.py::test_many_small_fields_are_refused_before_they_cost_memory",
+    ),
     Row(
         "broker/pop/pop_ledger.py PopLedger.queues PopLedger._heap; broker/pop/pop_queue.py PopQueue.unacked"
         " PopQueue.buckets; broker/pop/revival.py Revival._waiting",
@@ -30,6 +88,20 @@ TABLES: Final = [
         "pop_ordered_batches_max batches of 32 messages; one entry of the heap a batch and change that ends it earlier",
         "tests/broker/pop/test_ordered_batches.py::test_batches_are_bounded",
         declares="ordered batches",
+    ),
+    Row(
+        "broker/pop/revive_log.py _Found.points _Found.acks _CheckPoint.distances _Ack.offsets",
+        "check points without end in the store of a RocketMQ broker",
+        "read once at the first start; unread ones and timers of 13 hours; the ledger takes pop_unacked_max",
+        "tests/broker/pop/test_revive_log.py::test_what_rocketmq_left_in_flight_is_in_flight_here",
+    ),
+    Row(
+        "client/simple/pop_lanes.py PopLanes._kept PopLanes._errors PopLanes._popping PopLanes._settlings"
+        " PopLanes._waiting",
+        "a false broker gives more messages than were asked for",
+        "one pop a broker, for what the application waits for, at most 1,024 messages; an answer with more is an error;"
+        " the rest is what the application itself has begun",
+        "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
     ),
     Row(
         "broker/pop/pop_service.py PopHolds.watched",

@@ -9,11 +9,33 @@ _GOES_ON = "tests/test_background_work.py::test_each_goes_on_after_its_first_ste
 
 TASKS: Final = [
     Row(
+        "remoting/grpc/http2.py Http2Connection._begin Http2Connection._stream_ended Http2Connection._complete;"
+        " broker/grpc/telemetry.py Telemetry.serve",
+        "calls without end, or whose client has gone",
+        "a task a whole request, ended by its deadline, by a cancel or with the connection; errors are answers",
+        "tests/remoting/grpc/test_http2.py::test_a_client_that_goes_ends_its_calls"
+        " tests/remoting/grpc/test_http2.py::test_a_deadline_ends_the_call_and_its_work"
+        " tests/remoting/grpc/test_http2.py::test_a_bug_of_a_service_ends_its_call_alone",
+    ),
+    Row(
+        "broker/grpc/entrance.py GrpcEntrance.start; broker/grpc/settlement.py Settlement.change_soon;"
+        " broker/grpc/telemetry.py Telemetry._ask Telemetry._settle",
+        "an error that ends renewals for good; questions and settings to a client that is silent",
+        "a failed round is logged and the next one comes; one request or one timer each",
+        "tests/broker/grpc/test_clients.py::test_a_round_that_fails_is_logged_and_the_next_one_comes",
+    ),
+    Row(
         "broker/admin/assignments.py Assignments._begin",
         "questions for queues while no name server answers",
         "1,000 at a time, each with a time of its own; every error is an answer",
         "tests/broker/admin/test_assignments.py::test_waiting_questions_are_bounded"
         " tests/broker/admin/test_assignments.py::test_a_name_server_that_fails_is_a_refusal_with_a_trace",
+    ),
+    Row(
+        "client/simple/simple_consumer.py _Renewal._arm _Renewal._renew",
+        "a broker that does not answer renewals",
+        "one timer for the message of a loop; a failure is logged, and the next one tries again; none after the body",
+        "tests/client/simple/test_simple_consumer.py::test_a_loop_acknowledges_and_renews",
     ),
     Row(
         "broker/group/group_notifier.py GroupNotifier._notify",
@@ -45,7 +67,7 @@ TASKS: Final = [
         " tests/broker/request/test_executor.py::test_finish_without_time_answers_what_is_left",
     ),
     Row(
-        "broker/app.py BrokerApp._start BrokerApp._restart BrokerApp._close_off_loop;"
+        "broker/app.py BrokerApp._start BrokerApp._open_grpc BrokerApp._restart BrokerApp._close_off_loop;"
         " broker/ha/off_loop.py run_off_loop",
         "requests that wait when the broker stops",
         "requests of all but the storing pairs are served for a second at most; every step of a stop is taken",

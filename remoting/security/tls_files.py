@@ -127,6 +127,8 @@ class TlsFiles:
         if config.enable and config.client_cert_path:
             facts["tls.client_cert_path"] = self._check("client", config.client_cert_path)
         server = self._server_context(config.server_need_client_auth) if config.serves_tls else None
+        if server is not None:
+            server.set_alpn_protocols(["h2"])  # gRPC clients insist on it; RocketMQ's others do not ask
         http = self._server_context("none") if config.serves_tls else None
         links = self._links() if config.enable else NO_SECURITY
         if self._look() != seen:  # a certificate of before and a key of after: the next step sees them whole

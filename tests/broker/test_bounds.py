@@ -17,6 +17,9 @@ from pocketmq.broker.group.consumer_offsets import ConsumerOffsets
 from pocketmq.broker.group.group_notifier import GroupNotifier
 from pocketmq.broker.group.request_modes import RequestModes
 from pocketmq.broker.group.subscription_groups import SubscriptionGroups
+from pocketmq.broker.grpc.clients import GrpcClients, TooManyClients
+from pocketmq.broker.grpc.open_transactions import OpenTransactions
+from pocketmq.broker.grpc.renewal import Renewal
 from pocketmq.broker.lock.lock_table import LockTable
 from pocketmq.broker.metrics.label_text import LabelTexts
 from pocketmq.broker.pop.ordered_batches import OrderedBatches
@@ -34,6 +37,8 @@ from pocketmq.common.bounds import Bound, declared_in
 from pocketmq.common.clock import ManualClock
 from pocketmq.common.errors import Cause
 from pocketmq.common.events import NullLog
+from pocketmq.common.receipt_handle import ReceiptHandle
+from pocketmq.remoting.frame import new_scratch
 from pocketmq.remoting.frame_budget import FrameBudget
 from pocketmq.remoting.http_server import MetricsConfig
 from pocketmq.remoting.limits.config import LimitsConfig
@@ -338,7 +343,47 @@ def pending() -> Filled:
     return table, steps()
 
 
+def grpc_clients() -> Filled:
+    owner = SimpleNamespace(handler=SimpleNamespace(on_close=lambda *_: None), clock=CLOCK, read_times=None)
+    owner.config, owner.scratch, owner.budget = ServerConfig(), new_scratch(), FrameBudget(1)
+    by = SimpleNamespace(host="h", remote="h:1", remote_host=b"", is_v6=False, local="", local_host=b"")
+    by.is_encrypted, by.peer_name = False, ""
+    table = GrpcClients(cast(Any, owner), None, CLOCK, lambda *_: None)
+
+    def step(number: int) -> None:
+        with contextlib.suppress(TooManyClients):
+            table.of("", f"client-{number}", cast(Any, by), "JAVA")
+
+    return table, repeat(step)
+
+
+def grpc_settings() -> Filled:
+    table, _ = grpc_clients()
+
+    def step(number: int) -> None:
+        with contextlib.suppress(TooManyClients):
+            table._memory.add(1 << 20)
+
+    return table, repeat(step)
+
+
+def grpc_transactions() -> Filled:
+    table = OpenTransactions()
+    return table, repeat(lambda number: table.begun(LONG, f"{number}", number, number))
+
+
+def grpc_held() -> Filled:
+    table = Renewal(NOTHING, NOTHING, CLOCK)
+    client = SimpleNamespace(user="", client_id="c")
+    caller, handle = SimpleNamespace(client=client, session=None), ReceiptHandle(0, 0, 0, 0, "0", "b", 0, 0)
+    return table, repeat(lambda number: table.add(cast(Any, caller), "g", "T", f"{number}", handle))
+
+
 FILLS: Final[dict[str, Callable[[], Filled]]] = {
+    "gRPC clients": grpc_clients,
+    "settings and commands of gRPC clients": grpc_settings,
+    "gRPC transactions": grpc_transactions,
+    "messages that gRPC clients hold": grpc_held,
     "clients": clients,
     "clients and subscriptions": clients,
     "groups with notices": notifier,

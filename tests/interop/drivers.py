@@ -56,9 +56,9 @@ def _tool(client: str) -> str:
 
 
 @contextmanager
-def _built(client: str) -> Iterator[tuple[Path, bool]]:
-    """Give the folder of a client's program and whether it is finished; one process at a time fills it."""
-    source = CLIENTS_FOLDER / {"cpp": "python", "js": "node"}.get(client, client)
+def built(client: str, source: Path) -> Iterator[tuple[Path, bool]]:
+    """Give the folder of a client's program, a copy of ``source``, and whether it is finished; one process at a time
+    fills it."""
     digest = hashlib.sha256()
     for path in sorted(source.rglob("*")):
         if path.is_file():
@@ -74,36 +74,38 @@ def _built(client: str) -> Iterator[tuple[Path, bool]]:
         done.touch()
 
 
-def _run(client: str, command: Sequence[str], folder: Path, **environment: str) -> None:
+def run(package: str, command: Sequence[str], folder: Path, **environment: str) -> None:
+    """Run a step of a build; skip the test if the package is not to be had."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=BUILD_S, env=os.environ | environment
     )
     if done.returncode != 0:
-        pytest.skip(f"{PACKAGES[client]} is not to be had: {' '.join(command)}: {(done.stdout + done.stderr)[-600:]}")
+        pytest.skip(f"{package} is not to be had: {' '.join(command)}: {(done.stdout + done.stderr)[-600:]}")
 
 
 @functools.cache
 def _program(client: str) -> list[str]:
     """Return the command of a client's program, built if it is not yet."""
     tool = _tool(client)
-    with _built(client) as (folder, finished):
+    source, package = CLIENTS_FOLDER / {"cpp": "python", "js": "node"}.get(client, client), PACKAGES[client]
+    with built(client, source) as (folder, finished):
         if client == "go":
             if not finished:
-                _run(client, [tool, "build", "-o", "driver", "."], folder)
+                run(package, [tool, "build", "-o", "driver", "."], folder)
             return [str(folder / "driver")]
         if client == "rust":
             if not finished:
                 target = {"CARGO_TARGET_DIR": str(cache_folder() / "rust-target")}
-                _run(client, [tool, "build", "--quiet"], folder, **target)
+                run(package, [tool, "build", "--quiet"], folder, **target)
                 shutil.copy(cache_folder() / "rust-target" / "debug" / "pocketmq-interop", folder / "driver")
             return [str(folder / "driver")]
         if client == "js":
             if not finished:
-                _run(client, [tool, "install", "--no-audit", "--no-fund", "--silent"], folder)
+                run(package, [tool, "install", "--no-audit", "--no-fund", "--silent"], folder)
             return ["node", str(folder / "driver.js")]
         if not finished:
-            _run(client, [tool, "-m", "venv", "venv"], folder)
-            _run(client, ["venv/bin/pip", "install", "--quiet", "rocketmq==0.4.4"], folder)
+            run(package, [tool, "-m", "venv", "venv"], folder)
+            run(package, ["venv/bin/pip", "install", "--quiet", "rocketmq==0.4.4"], folder)
         return [str(folder / "venv/bin/python"), str(folder / "driver.py")]
 
 

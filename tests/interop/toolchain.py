@@ -38,6 +38,7 @@ MODES = ("4.2.0", "4.4.0", "4.7.1", "4.9.8", "5.1.4", "5.3.3")
 KINDS = (
     *("client-4.9", "client-5.3", "server-4.9", "server-5.3"),
     *(f"modes-{version}" for version in MODES),
+    "grpc-5.2",
     *("spring-boot", "spring-stream", "camel-main"),
 )
 JAVA_MIN = 8

@@ -1,0 +1,69 @@
+"""Names of properties that are RocketMQ's own: clients may not set them, and are not shown them as their own.
+
+Source: RocketMQ 5.3.3 ``MessageConst.STRING_HASH_SET``.
+
+Lives here: ``is_reserved``, names that the contract alone has.
+"""
+
+from typing import Final
+
+from pocketmq.common.record import (
+    ARRIVE_TIME,
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    CLUSTER,
+    CONSUME_START_TIME,
+    CORRELATION_ID,
+    CRC32,
+    DELAY,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    INSTANCE_ID,
+    KEYS,
+    MAX_OFFSET,
+    MAX_RECONSUME_TIMES,
+    MIN_OFFSET,
+    MSG_REGION,
+    MSG_TYPE,
+    ORIGIN_MESSAGE_ID,
+    PGROUP,
+    POP_CK,
+    PUSH_REPLY_TIME,
+    REAL_QID,
+    REAL_TOPIC,
+    RECONSUME_TIME,
+    REPLY_TO_CLIENT,
+    RETRY_TOPIC,
+    SHARDING_KEY,
+    TAGS,
+    TIMER_PREFIX,
+    TRACE_ON,
+    TRAN_MSG,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    TTL,
+    UNIQ_KEY,
+    WAIT,
+)
+
+BORN_HOST: Final = "__BORNHOST"
+BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+_NAMES: Final = frozenset(
+    {
+        *(ARRIVE_TIME, BORN_HOST, BORN_TIMESTAMP, CHECK_IMMUNITY_TIME_IN_SECONDS, CLUSTER, CONSUME_START_TIME),
+        *(CORRELATION_ID, CRC32, DELAY, DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, INNER_MULTI_DISPATCH),
+        *(INNER_MULTI_QUEUE_OFFSET, INSTANCE_ID, KEYS, MAX_OFFSET, MAX_RECONSUME_TIMES, MIN_OFFSET, MSG_REGION),
+        *(MSG_TYPE, ORIGIN_MESSAGE_ID, PGROUP, POP_CK, PUSH_REPLY_TIME, REAL_QID, REAL_TOPIC, RECONSUME_TIME),
+        *(REPLY_TO_CLIENT, RETRY_TOPIC, SHARDING_KEY, TAGS, TRACE_CONTEXT, TRACE_ON, TRAN_MSG),
+        *(TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES, TTL, UNIQ_KEY, WAIT),
+        *("1ST_POP_TIME", "BUYER_ID", "CORRECTION_FLAG", "EXTEND_UNIQ_INFO", "FORWARD_QUEUE_ID", "INNER_NUM"),
+        *("LMQ_MULTI_DISPATCH", "MQ2_FLAG", "REDIRECT", "TRANSFER_FLAG", "POCKETMQ_LAST_ERROR"),
+    }
+)
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a property is RocketMQ's own, or ours."""
+    return name in _NAMES or name.startswith(TIMER_PREFIX)
