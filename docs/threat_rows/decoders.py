@@ -387,14 +387,14 @@ DECODERS: Final = [
     ),
     Row(
         "client/pull/pull_wire.py; client/pull/damaged.py; client/arrow/arrow.py; client/arrow/arrow_properties.py;"
-        " client/arrow/lockstep.py; client/admin/admin.py;"
-        " client/admin/access_admin.py;"
+        " client/arrow/lockstep.py; client/admin/admin.py; client/admin/access_admin.py;"
         " client/message/receipts.py; client/sender/sender.py; client/sender/rocketmq_send.py",
         "a false broker answers pulls and sends with records and results that lie",
         "damage is an error, an answer with too few results confirms nothing, unpacked bodies are bounded",
         "tests/client/arrow/test_arrow.py::test_damage_is_an_error_not_a_crash"
         " tests/client/arrow/test_lockstep.py::test_what_is_not_alike_is_left_alone"
         " tests/client/pull/test_damaged.py::test_an_answer_is_sorted_record_by_record"
+        " tests/client/arrow/test_lockstep.py::test_values_are_those_of_the_scalar_parser"
         " tests/client/sender/test_answers.py::test_an_answer_with_too_few_results_confirms_nothing"
         " tests/attack/test_answers.py::test_a_client_outlives_absurd_answers",
     ),
