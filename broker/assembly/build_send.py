@@ -14,6 +14,7 @@ from pocketmq.broker.group.client_table import ClientTable
 from pocketmq.broker.group.retry_topics import RetryTopics
 from pocketmq.broker.send.native_append import NativeAppend
 from pocketmq.broker.send.native_half import NativeHalves
+from pocketmq.broker.send.recall import Recalls
 from pocketmq.broker.send.reply_processor import ReplyProcessor
 from pocketmq.broker.send.rocketmq_send import RocketMQSends
 from pocketmq.broker.send.send_back import SendBacks
@@ -44,7 +45,10 @@ def send_planner(
     native, native_halves = NativeAppend(rules, checks), NativeHalves(halves)
     send_backs = SendBacks(environment.config, store, checks, retries, plan, environment.counters)
     group_bytes_max = environment.store_config.group_bytes_max
-    return SendPlanner(native, rocketmq, native_halves, checks, group_bytes_max, environment.refusals, send_backs)
+    recalls = Recalls(environment.config, environment.store_config, store, environment.topics, environment.clock)
+    return SendPlanner(
+        native, rocketmq, native_halves, checks, group_bytes_max, environment.refusals, send_backs, recalls
+    )
 
 
 def reply_processor(

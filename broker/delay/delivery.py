@@ -23,7 +23,9 @@ from pocketmq.common.record import (
     REAL_QID,
     REAL_TOPIC,
     STORE_HOST_V6_FLAG,
+    TIMER_DEL_UNIQKEY,
     TIMER_OUT_MS,
+    UNIQ_KEY,
     decode_properties,
 )
 from pocketmq.common.record_codec import RecordSpans, decode_record, encode_record, record_spans
@@ -55,6 +57,11 @@ class Delivery:
     later: list[tuple[int, int]] = field(default_factory=list)
 
 
+RECALLED_MAX: Final = 100_000
+RECALLED_MS: Final = 60_000
+"""How long after its time a recall is remembered: its message is due within a ms, but may be in a later batch."""
+
+
 class _Undeliverable(Exception):
     """A record that no retry can deliver."""
 
@@ -68,6 +75,9 @@ class Deliverer:
         self.delivered = 0
         self.dropped = 0
         self.put_failures = 0
+        self.recalled = 0
+        """Messages that were taken back."""
+        self._recalls: dict[str, int] = {}
         self.end_offset = 0
         self.bytes_max = max(1, min(BATCH_BYTES_MAX, store.group_bytes_max // 2))
         self._store = store
@@ -100,8 +110,9 @@ class Deliverer:
             return delivery
         queues: dict[tuple[str, int], list[bytes]] = {}
         last_offsets: dict[tuple[str, int], int] = {}
+        self._note_recalls(records, now_ms)
         for index, record in enumerate(records):
-            if record is None:
+            if record is None or ((self._recalls or _RECALL in record) and self._is_recalled(record)):
                 continue
             try:
                 due_ms, topic, queue_id, delivered = self._rewrite(record)
@@ -153,6 +164,34 @@ class Deliverer:
             why=why,
             what_to_do="check the log with pocketmq log verify; keep it for longer than the longest delay",
         )
+
+    # ---- recalls
+
+    def _note_recalls(self, records: list[bytes | None], now_ms: int) -> None:
+        """Remember what the recalls among these records take back."""
+        for record in records:
+            if record is not None and _RECALL in record:
+                properties = decode_record(record, check_crc=False).property_map()
+                key = properties.get(TIMER_DEL_UNIQKEY, "")
+                if key.startswith(f"{properties.get(REAL_TOPIC, '')}+") and len(self._recalls) < RECALLED_MAX:
+                    self._recalls[key] = now_ms + RECALLED_MS
+        if self._recalls:
+            for key in [key for key, until_ms in self._recalls.items() if until_ms < now_ms]:
+                del self._recalls[key]
+
+    def _is_recalled(self, record: bytes) -> bool:
+        """Return whether a record is not to be delivered: it is a recall, or has been recalled."""
+        try:
+            properties = decode_record(record, check_crc=False).property_map()
+        except CorruptRecord:
+            return False
+        if TIMER_DEL_UNIQKEY in properties:
+            return True
+        key = f"{properties.get(REAL_TOPIC, '')}+{properties.get(UNIQ_KEY, '')}"
+        if self._recalls.pop(key, None) is None:
+            return False
+        self.recalled += 1
+        return True
 
     # ---- rewriting
 
@@ -253,6 +292,7 @@ class Deliverer:
 
 
 _TIMER_TOPIC: Final = TIMER_TOPIC.encode()
+_RECALL: Final = f"{TIMER_DEL_UNIQKEY}\x01".encode()
 
 
 def _readdressed(record: bytes, spans: RecordSpans, tail: bytes, queue_id: int) -> bytes:

@@ -27,6 +27,8 @@ from pocketmq.store.message_store import MessageStore
 
 RETRY_FIRST_EVERY: Final = 5
 ANY_QUEUE: Final = -1
+LOOKED_AT_MAX: Final = 2_048
+"""Queues that ``is_ready`` looks at: a few ms."""
 READ: Final = int(Perm.READ)
 _MOVED: Final = (
     GetMessageStatus.OFFSET_TOO_SMALL,
@@ -135,8 +137,9 @@ class PopReader:
                 self._read_queue(ask, topic, queue_id, popped, budget)
 
     def is_ready(self, group: str, topic: str, queue_id: int, is_ordered: bool, now_ms: int) -> bool:
-        """Return whether a pop would find messages. Any thread, memory only."""
-        for queue in self._queues(topic, 0) if queue_id == ANY_QUEUE else [queue_id]:
+        """Return whether a pop would find messages. Any thread, memory only: of a topic with very many queues the first
+        ones alone are looked at, since the loop asks, right after a pop that has read them all."""
+        for queue in self._queues(topic, 0)[:LOOKED_AT_MAX] if queue_id == ANY_QUEUE else [queue_id]:
             if self.ready(group, topic, queue, is_ordered, now_ms):
                 return True
         return not is_ordered and any(

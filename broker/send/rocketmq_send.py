@@ -19,6 +19,7 @@ from pocketmq.broker.transaction.transaction_plan import HalfPlan, is_half
 from pocketmq.broker.transaction.transaction_table import Half
 from pocketmq.common.errors import MessageIllegal
 from pocketmq.common.message_id import offset_msg_id
+from pocketmq.common.recall_handle import RecallHandle
 from pocketmq.common.record import (
     CLUSTER,
     HOSTS_V6_MASK,
@@ -37,7 +38,7 @@ from pocketmq.common.record_codec import encode_records
 from pocketmq.common.record_group import GroupSection, RecordGroup, RecordMeta, record_meta
 from pocketmq.common.redelivery import forget_delay
 from pocketmq.common.refusals import MESSAGE_ILLEGAL
-from pocketmq.common.topics import is_retry_topic
+from pocketmq.common.topics import TIMER_TOPIC, is_retry_topic
 from pocketmq.remoting.codes import RequestCode
 from pocketmq.remoting.frame import Buffer
 from pocketmq.remoting.protocol.send import SendMessageResponseHeader
@@ -124,6 +125,8 @@ class RocketMQSend:
     half: Half | None = None
     """Its entry in the table of transactions, if it is half of one."""
     position: int = 0
+    recall: RecallHandle | None = None
+    """By which its sender can take it back, while it waits for its time."""
 
     def shift(self, sections: int) -> None:
         """Move its section behind ``sections`` sections of other runs."""
@@ -146,6 +149,7 @@ class RocketMQSend:
             transaction_id=",".join(meta.uniq_key.decode("utf-8", "replace") for meta in self.metas),
             msg_region=self.config.region_id,
             trace_on=self.config.trace_on,
+            recall_handle="" if self.recall is None else str(self.recall),
         )
         return encode_answer(request, appended.code, header=header, remark=appended.remark)
 
@@ -201,6 +205,7 @@ class RocketMQSends:
         wait = shared.get(WAIT, "true").lower() != "false"
         asked_queue_id = queue_id
         half: Half | None = None
+        recall: RecallHandle | None = None
         if batch:
             items = self._batch_items(request.body, shared)
         else:
@@ -219,6 +224,8 @@ class RocketMQSends:
                 if isinstance(waits, Refusal):
                     raise NotStored(waits)
                 if waits is not None:
+                    if waits[0] == TIMER_TOPIC and not is_retry_topic(topic) and UNIQ_KEY in own:
+                        recall = RecallHandle(topic, self.config.broker_name, int(own[TIMER_OUT_MS]), own[UNIQ_KEY])
                     topic, queue_id = waits
             own.pop(WAIT, None)
             own.update(self._of_broker)
@@ -250,7 +257,9 @@ class RocketMQSends:
         if quota is not None and len(records) > 1:  # nobody knew how many they are before
             quota.owe(len(records) - 1, 0, task.created_ns)
         host, config, size_bytes = self.store_host, self.config, sum(map(len, records))
-        return RocketMQSend(task, topic, queue_id, wait, records, metas, size_bytes, host, config, asked_queue_id, half)
+        send = RocketMQSend(task, topic, queue_id, wait, records, metas, size_bytes, host, config, asked_queue_id, half)
+        send.recall = recall
+        return send
 
     def _check_kind(self, topic: str, header: Any, batch: bool) -> None:
         """Refuse messages that a batch cannot hold."""

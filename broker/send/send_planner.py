@@ -11,6 +11,7 @@ from pocketmq.broker.flow_control.refusal_stats import RefusalStats
 from pocketmq.broker.request.request_task import Drain, Refusal, Task, refusal_of
 from pocketmq.broker.send.native_append import NativeAppend, NativeSend
 from pocketmq.broker.send.native_half import NativeHalves
+from pocketmq.broker.send.recall import Recalls
 from pocketmq.broker.send.rocketmq_send import NotStored, RocketMQSend, RocketMQSends
 from pocketmq.broker.send.send_back import SendBacks
 from pocketmq.broker.send.send_batch import SendBatch
@@ -31,6 +32,7 @@ class SendPlanner:
     group_bytes_max: int
     refusals: RefusalStats
     send_backs: SendBacks
+    recalls: Recalls
 
     def plan(self, drain: Drain, started_ns: int) -> list[list[SendBatch]]:
         """Return the batches in order, joined up to the largest group the store takes.
@@ -108,6 +110,8 @@ class SendPlanner:
         return send
 
     def _plan_rocketmq(self, task: Task) -> RocketMQSend:
+        if task.request.code == RequestCode.RECALL_MESSAGE:
+            return self.recalls.plan(task)
         if task.request.code == RequestCode.CONSUMER_SEND_MSG_BACK:  # it shares the queue and the refusals of sends
             return self.send_backs.plan(task)
         return self.rocketmq.plan(task)

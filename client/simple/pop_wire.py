@@ -90,6 +90,7 @@ class PopWire:
             return []
         answer: Any = response.header
         found = received_messages(response.body, None, connection.broker_name)
+        _check_count(len(found), max_messages, connection.address)
         starts, offsets = parse_start_offsets(answer.start_offset_info), parse_msg_offsets(answer.msg_offset_info)
         messages: list[PoppedMessage] = []
         for message in found:
@@ -141,6 +142,7 @@ class PopWire:
         if response.code != ResponseCode.SUCCESS:
             return []
         answer: Any = response.header
+        _check_count(answer.messages, max_messages, connection.address)
         body = memoryview(response.body)
         sizes = _sizes(body, answer.messages, connection.address)
         broker, pop_time, invisible = connection.broker_name, answer.pop_time, answer.invisible_ms
@@ -201,7 +203,7 @@ class PopWire:
             )
         for each, result in zip(flat, answer.results, strict=True):
             if result in _DONE and each.invisible_ms != ACKNOWLEDGE:
-                each.message.renewed(answer.now_ms, each.invisible_ms, each.message.receipt.revive_qid, asked_ns)
+                each.message.renewed(answer.pop_time, each.invisible_ms, each.message.receipt.revive_qid, asked_ns)
             if not each.done.done():
                 each.done.set_result(result in _DONE)
 
@@ -226,6 +228,14 @@ class PopWire:
             each.message.renewed(answer.pop_time, answer.invisible_time, answer.revive_qid, asked_ns)
         if not each.done.done():
             each.done.set_result(is_done)
+
+
+def _check_count(count: int, max_messages: int, address: str) -> None:
+    """Raise where a broker gives more than was asked for: they would have to be kept."""
+    if count > max_messages:
+        raise BrokerAnswerError(
+            "pop answer refused", answer_code=0, remark=f"{count} messages, {max_messages} asked for", address=address
+        )
 
 
 def _sizes(body: memoryview, count: int, address: str) -> Any:

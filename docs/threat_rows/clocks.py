@@ -13,6 +13,18 @@ _LEVELS = "tests/broker/delay/test_delay_service.py::test_a_level_keeps_its_dela
 
 CLOCKS: Final = [
     Row(
+        "broker/send/recall.py Recalls.plan",
+        "whether the message of a recall still waits; the time of the record",
+        "a wrong clock refuses recalls, or takes those of messages that have been delivered, which changes nothing",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused",
+    ),
+    Row(
+        "client/simple/pop_wire.py PopWire.pop; client/simple/simple_consumer.py SimpleConsumer._subscription",
+        "tell the broker when a pop was asked for, and the version of a subscription",
+        "a broker of ours takes a wrong time for now; versions only order",
+        "tests/broker/stories/test_pop.py::test_a_pop_that_waits_in_vain_is_answered_in_time_and_at_the_stop",
+    ),
+    Row(
         "broker/grpc/callers.py _is_of_now",
         "use a signature that was seen long ago; a client whose clock is wrong",
         "26 hours: clients write local time as if it were UTC; only TLS protects a signature",

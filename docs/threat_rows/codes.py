@@ -346,6 +346,14 @@ CODES: Final = [
         " tests/remoting/test_channel.py::test_a_failing_callback_does_not_harm_the_others",
     ),
     Row(
+        "RECALL_MESSAGE",
+        "take back the delayed messages of others, fill the timers",
+        "Pub on the topic of the message; its id has to be known; a recall is a timer as a send is, with the same"
+        " limits, and no send can pass for one",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused"
+        " tests/broker/stories/test_recall.py::test_no_send_passes_for_a_recall",
+    ),
+    Row(
         "UPDATE_BROKER_CONFIG",
         "let a broker write or run something else (CVE-2023-33246), or make it useless",
         "a list of settings that can change, none of them a path, an address or a command; validated like a start's,"
@@ -354,7 +362,7 @@ CODES: Final = [
         " tests/broker/settings/test_live_settings.py::test_all_or_none",
     ),
     Row(
-        "RECALL_MESSAGE QUERY_BROKER_OFFSET"
+        "QUERY_BROKER_OFFSET"
         " QUERY_CORRECTION_OFFSET GET_TOPIC_CONFIG_LIST GET_TOPIC_NAME_LIST WHO_CONSUME_THE_MESSAGE SUSPEND_CONSUMER"
         " RESUME_CONSUMER RESET_CONSUMER_OFFSET_IN_CONSUMER RESET_CONSUMER_OFFSET_IN_BROKER ADJUST_CONSUMER_THREAD_POOL"
         " TRIGGER_DELETE_FILES GET_TIMER_CHECK_POINT GET_TIMER_METRICS"

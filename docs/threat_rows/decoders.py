@@ -291,6 +291,26 @@ DECODERS: Final = [
         f"{_FILES} tests/test_small_files.py::test_what_was_not_read_soundly_never_becomes_the_backup {_JSON}",
     ),
     Row(
+        "broker/pop/revive_log.py",
+        "check points that are no JSON, or of other groups, sent to RocketMQ's topic before the first start",
+        "read once, where no state of ours is; what cannot be read is counted; offsets below the committed one alone,"
+        " 64 a check point, as many as may be in flight",
+        "tests/broker/pop/test_revive_log.py::test_what_rocketmq_left_in_flight_is_in_flight_here",
+    ),
+    Row(
+        "client/simple/pop_wire.py",
+        "a false broker answers pops with more than was asked for, sizes and offsets that lie",
+        "more messages, or sizes that do not fill the body, are an error; an acknowledgement without its result"
+        " confirms nothing",
+        "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
+    ),
+    Row(
+        "common/recall_handle.py",
+        "recall handles that are no Base64, or of other brokers and times",
+        "1,024 characters, five fields, a time that is still to come",
+        "tests/broker/stories/test_recall.py::test_a_handle_that_cannot_be_used_is_refused",
+    ),
+    Row(
         "broker/pop/ack_processor.py",
         "handles and bits of acknowledgements that are no such text, or huge",
         "512 characters and eight or nine fields a handle, each a number in its range; Base64 of 4,096 bits",
@@ -366,12 +386,15 @@ DECODERS: Final = [
         f" {_OFFLINE}::test_topics_in_records_are_never_paths",
     ),
     Row(
-        "client/pull/pull_wire.py; client/arrow/arrow.py; client/arrow/arrow_properties.py; client/admin/admin.py;"
-        " client/admin/access_admin.py;"
+        "client/pull/pull_wire.py; client/pull/damaged.py; client/arrow/arrow.py; client/arrow/arrow_properties.py;"
+        " client/arrow/lockstep.py; client/admin/admin.py; client/admin/access_admin.py;"
         " client/message/receipts.py; client/sender/sender.py; client/sender/rocketmq_send.py",
         "a false broker answers pulls and sends with records and results that lie",
         "damage is an error, an answer with too few results confirms nothing, unpacked bodies are bounded",
         "tests/client/arrow/test_arrow.py::test_damage_is_an_error_not_a_crash"
+        " tests/client/arrow/test_lockstep.py::test_what_is_not_alike_is_left_alone"
+        " tests/client/pull/test_damaged.py::test_an_answer_is_sorted_record_by_record"
+        " tests/client/arrow/test_lockstep.py::test_values_are_those_of_the_scalar_parser"
         " tests/client/sender/test_answers.py::test_an_answer_with_too_few_results_confirms_nothing"
         " tests/attack/test_answers.py::test_a_client_outlives_absurd_answers",
     ),

@@ -116,7 +116,7 @@ QUIET_TABLES: Final = [
         " remoting/refused_requests.py _Sender.consumer_data_set; store/append_result.py"
         " AppendResult.first_queue_offsets AppendResult.runs; store/commitlog/group_feed.py"
         " LogColumns.other_uniq_keys; store/index/index.py KeyQueryResult.offsets; store/short_append.py"
-        " ShortAppend._confirmed ShortAppend._held ShortAppend._hidden ShortAppend._shown ShortFrame.places;"
+        " ShortAppend._confirmed ShortAppend._held ShortAppend._shown ShortFrame.places;"
         " common/runner.py AllSteps._failed",
         "work on the requests of one drain: it ends with them, and they are bounded in count and bytes",
     ),

@@ -16,6 +16,12 @@ _HTTP2 = "tests/remoting/grpc/test_http2.py"
 
 TABLES: Final = [
     Row(
+        "broker/delay/delivery.py Deliverer._recalls",
+        "recalls of messages that do not exist",
+        "100,000, each for a minute behind its time; more are not remembered",
+        "tests/broker/stories/test_recall.py::test_a_recalled_message_is_not_delivered",
+    ),
+    Row(
         "broker/grpc/clients.py GrpcClients._clients GrpcClient.commands",
         "gRPC calls with ever new client ids, settings with thousands of topics, a client that reads no commands",
         "10,000 clients; those without settings give way, silent ones are forgotten; 128 MiB for settings and commands,"
@@ -82,6 +88,20 @@ TABLES: Final = [
         "pop_ordered_batches_max batches of 32 messages; one entry of the heap a batch and change that ends it earlier",
         "tests/broker/pop/test_ordered_batches.py::test_batches_are_bounded",
         declares="ordered batches",
+    ),
+    Row(
+        "broker/pop/revive_log.py _Found.points _Found.acks _CheckPoint.distances _Ack.offsets",
+        "check points without end in the store of a RocketMQ broker",
+        "read once at the first start; unread ones and timers of 13 hours; the ledger takes pop_unacked_max",
+        "tests/broker/pop/test_revive_log.py::test_what_rocketmq_left_in_flight_is_in_flight_here",
+    ),
+    Row(
+        "client/simple/pop_lanes.py PopLanes._kept PopLanes._errors PopLanes._popping PopLanes._settlings"
+        " PopLanes._waiting",
+        "a false broker gives more messages than were asked for",
+        "one pop a broker, for what the application waits for, at most 1,024 messages; an answer with more is an error;"
+        " the rest is what the application itself has begun",
+        "tests/client/simple/test_pop_wire.py::test_answers_that_lie_are_errors",
     ),
     Row(
         "broker/pop/pop_service.py PopHolds.watched",
@@ -191,7 +211,7 @@ TABLES: Final = [
         declares="topics; queues",
     ),
     Row(
-        "broker/ha/slave_mirror.py SlaveMirror._deleted SlaveMirror._early SlaveMirror._logged;"
+        "broker/ha/slave_mirror.py SlaveMirror._deleted SlaveMirror._early SlaveMirror._logged SlaveMirror._repeated;"
         " store/consumequeue/consume_queues.py ConsumeQueues._illegal_logged",
         "a false master's tables, records with ever new illegal names",
         "no more topics than this broker may have; a hundred names are logged",
@@ -461,9 +481,9 @@ TABLES: Final = [
     ),
     Row(
         "store/waiters.py Waiters._by_offset Waiters._by_deadline; store/commitlog/group_commit.py"
-        " GroupCommit._to_tell",
+        " GroupCommit._leads GroupCommit._to_tell",
         "sends that wait for a disk or a slave",
-        "262,144 waiters, each with its deadline; more are told at once",
+        "262,144 waiters, and the one that syncs for itself, each with its deadline; more are told at once",
         "tests/store/commitlog/test_group_commit.py::test_too_many_waiters_are_an_answer"
         " tests/store/commitlog/test_group_commit.py::test_while_a_sending_thread_hangs_in_a_sync_all_get_their_timeout"
         " tests/store/ha/test_group_transfer.py::test_more_waiters_than_fit_are_told_at_once",

@@ -32,6 +32,12 @@ TASKS: Final = [
         " tests/broker/admin/test_assignments.py::test_a_name_server_that_fails_is_a_refusal_with_a_trace",
     ),
     Row(
+        "client/simple/simple_consumer.py _Renewal._arm _Renewal._renew",
+        "a broker that does not answer renewals",
+        "one timer for the message of a loop; a failure is logged, and the next one tries again; none after the body",
+        "tests/client/simple/test_simple_consumer.py::test_a_loop_acknowledges_and_renews",
+    ),
+    Row(
         "broker/group/group_notifier.py GroupNotifier._notify",
         "changes of membership without end",
         "one timer a group with a change, 200 ms",

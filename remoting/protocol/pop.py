@@ -187,10 +187,10 @@ class NativeSettleRequestHeader(Header, frozen=True):
 
 class NativeSettleResponseHeader(Header, frozen=True):
     """``results``: of each offset, in the order of the request: 0 done, 1 was acknowledged before, 2 its time was over,
-    3 it was not given out. ``now_ms``: the pop time of the handles with changed times."""
+    3 it was not given out. ``pop_time``: that of the handles with changed times."""
 
     results: list[Int]
-    now_ms: Long
+    pop_time: Long
 
 
 _R = RequestCode

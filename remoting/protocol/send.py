@@ -160,7 +160,7 @@ SPECS: Final = (
         body=Raw.MESSAGE,
     ),
     Spec(_R.PUSH_REPLY_MESSAGE_TO_CLIENT, Pool.CLIENT, FROM_BROKER, ReplyMessageRequestHeader, body=Raw.MESSAGE),
-    Spec(_R.RECALL_MESSAGE, Pool.NOBODY, PUB_TOPIC, RecallMessageRequestHeader, MessageIdResponseHeader),
+    Spec(_R.RECALL_MESSAGE, Pool.SEND, PUB_TOPIC, RecallMessageRequestHeader, MessageIdResponseHeader),
     Spec(
         _R.NATIVE_APPEND,
         Pool.SEND,

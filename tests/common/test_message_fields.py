@@ -67,5 +67,5 @@ def test_a_row_does_not_contradict_itself(row: Field) -> None:
 def test_the_lists_that_readers_take() -> None:
     """The lists hold the names that a user sees."""
     assert {"body", "topic", "tags", "keys", "sharding_key", "properties"} == SINK_COLUMNS.keys()
-    assert {"body", "topic", "tags", "keys", "properties"} == READ_COLUMNS.keys()
+    assert {"body", "topic", "tags", "keys", "sharding_key", "properties"} == READ_COLUMNS.keys()
     assert DELAYS == ("delay_time_level", "delay_time_ms", "deliver_time_ms")

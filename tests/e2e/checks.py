@@ -16,7 +16,7 @@ from pocketmq.common.record_codec import decode_record, is_blank_at, record_size
 from pocketmq.store.config import StoreConfig
 from pocketmq.store.message_store import MessageStore
 from tests.e2e.load import SEND_OK, TOPIC, Sent
-from tests.e2e.nodes import SEGMENT_BYTES, SETTINGS
+from tests.e2e.nodes import POOL, SEGMENT_BYTES, SETTINGS
 from tests.torture.kill_daemon import body_of
 
 FAR_NS: Final = 1 << 63
@@ -143,7 +143,9 @@ def recovered_end(store: Path, copy: Path, settings: Mapping[str, object]) -> Lo
     shutil.copytree(store, copy)
     try:
         values = {
-            key.partition(".")[2]: value for key, value in {**SETTINGS, **settings}.items() if key.startswith("store.")
+            key.partition(".")[2]: value
+            for key, value in {**SETTINGS, **settings}.items()
+            if key.startswith("store.") and key not in POOL  # write buffers are the original's
         }
         opened = MessageStore(
             msgspec.convert(values | {"store_path_root_dir": str(copy), "sync_on_close": False}, StoreConfig)

@@ -1,12 +1,13 @@
 """RocketMQ's Java producers send to PocketMQ in every way; our own consumer reads the messages."""
 
-import base64
 import time
 import zlib
 
 import pytest
 
-from pocketmq.common.message import ReceivedMessage
+from pocketmq.client.blocking import Producer
+from pocketmq.common.message import Message, ReceivedMessage
+from pocketmq.common.recall_handle import RecallHandle
 from tests.interop.java_clients import JavaClients, Row
 from tests.interop.pocketmq_server import PocketMQServer
 from tests.interop.python_side import create_topic, new_name, read_topic, read_when_there
@@ -173,12 +174,17 @@ def test_too_large_a_message_is_refused_with_rocketmqs_code(java: JavaClients) -
     assert "CODE: 13" in said
 
 
-def test_a_recall_is_refused(java: JavaClients) -> None:
-    """5.3's recallMessage: PocketMQ cannot recall a delayed message, and refuses with RocketMQ's code."""
+def test_a_recall_takes_a_delayed_message_back(java: JavaClients, pocketmq: PocketMQServer) -> None:
+    """5.3's recallMessage answers the message's id; a handle whose time has passed is refused. 4.9 has none."""
     topic = new_name("Recalled")
-    [receipt] = java.send(java.producer, topic=topic, body="b")
-    handle = f"v1 {topic} {receipt['broker']} {time.time_ns() // 1_000_000 + 60_000} {receipt['msgId']}"
-    said = java.fails(
-        "recall", name=java.producer, topic=topic, handle=base64.urlsafe_b64encode(handle.encode()).decode()
-    )
-    assert ("request type 370 not supported" if java.version == "5.3" else "4.9 has no recall") in said
+    create_topic(pocketmq.namesrv, topic, 4)
+    due_ms = time.time_ns() // 1_000_000 + 60_000
+    with Producer(group=new_name("py"), namesrv=pocketmq.namesrv) as producer:
+        receipt = producer.send(Message(topic, b"b", deliver_time_ms=due_ms))
+    handle = RecallHandle(topic, receipt.broker, due_ms, receipt.msg_id)
+    if java.version != "5.3":
+        assert "4.9 has no recall" in java.fails("recall", name=java.producer, topic=topic, handle=str(handle))
+        return
+    assert java.call("recall", name=java.producer, topic=topic, handle=str(handle)) == {"recalled": receipt.msg_id}
+    late = str(handle._replace(due_ms=1))
+    assert "CODE: 604" in java.fails("recall", name=java.producer, topic=topic, handle=late)

@@ -112,7 +112,7 @@ class WatchedMemory:
     def __init__(self, mapped: CrashMap, start: int, size: int) -> None:
         self._mapped = mapped
         self._start = start
-        self.size = size
+        self.size = self.nbytes = size
 
     def __len__(self) -> int:
         return self.size

@@ -53,7 +53,7 @@ async def fill(namesrv: str, topic: str, rows: int, body_bytes: int) -> None:
     """Send ``rows`` messages with a tag and a key."""
     async with Admin(namesrv) as admin:
         await admin.create_topic(topic, queues=QUEUES)
-    async with Producer(group="bench", namesrv=namesrv) as producer:
+    async with Producer(group="bench", namesrv=namesrv, send_msg_timeout_ms=60_000) as producer:
         for at in range(0, rows, 20_000):
             count = min(20_000, rows - at)
             await producer.send_arrow(columns(range(at, at + count), body_bytes), topic=topic)

@@ -4,7 +4,7 @@ The limit is *ready*: a Python source that yields the same Arrow batches from me
 Beside it, in turns and in one session: our broker, our log, Spark's Kafka source with one KRaft broker (1 GiB heap)
 where Maven can fetch it, and uncompressed Parquet. The CPU time is that of the JVM, of Python (driver, daemon, workers)
 and of the broker; ``without_broker`` leaves the broker's out. ``ROWS`` (thousands, default 1000) messages of 100 B and
-a third of that of 1 KiB, in 8 queues, ``local[2]``; medians of ``ROUNDS`` rounds after one that is not counted.
+a third of that of 1 KiB, in 8 queues, ``local[2]``; medians of ``ROUNDS`` rounds after ``WARM_UPS``.
 ``of_ready`` is the share of the limit.
 """
 
@@ -28,11 +28,14 @@ from bench.peers.base import Settings, Unavailable
 from bench.peers.kafka import KafkaServer
 from pocketmq.client.arrow.arrow import schema as arrow_schema
 from pocketmq.pipeline.java import JavaMissing, use_java
+from pocketmq.pipeline.source.positions import TASK_ROWS, TASKS_MIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROUNDS: Final = scaled(5, 1)
+WARM_UPS: Final = scaled(3, 1)
+"""Rounds that are not counted: the JVM compiles what runs often, and counts as the query that runs meanwhile."""
 TASKS: Final = 8
 COLUMNS: Final = {"value": "body binary", "six": SIX}
 SUMS: Final = {
@@ -66,14 +69,17 @@ class ReadyReader(DataSourceReader):
     def __init__(self, options: Any, schema: StructType) -> None:
         self._names = [field.name for field in schema.fields]
         self._rows, self._size = int(options["rows"]), int(options["size"])
+        self._tasks = min(TASKS, max(TASKS_MIN, -(-self._rows // TASK_ROWS)))
 
     def partitions(self) -> list[InputPartition]:
-        """Return the tasks, as many as the topic has queues."""
-        return [InputPartition(number) for number in range(TASKS)]
+        """Return the tasks: as many as our source makes of a topic with ``TASKS`` queues."""
+        return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, in batches of the size that our source has."""
-        left, count = self._rows // TASKS, 10_000 if self._size < 500 else 3_500
+        assert partition.value is not None
+        left = self._rows * (partition.value + 1) // self._tasks - self._rows * partition.value // self._tasks
+        count = 10_000 if self._size < 500 else 3_500
         wanted = arrow_schema(self._names)
         values: dict[str, Any] = {
             "topic": ["bytes"] * count,
@@ -138,7 +144,7 @@ def measured(
 ) -> dict[str, dict[str, float]]:
     """Return, for each source, medians of the CPU microseconds a row, of rows a second by the clock, and the shares."""
     took: dict[str, list[tuple[float, float, float]]] = {name: [] for name in frames}
-    for turn in range(ROUNDS + 1):
+    for turn in range(-WARM_UPS, ROUNDS):
         for name, frame in frames.items():
             spark_s, server_s = clock.now(name)
             begin = time.perf_counter()
@@ -146,7 +152,7 @@ def measured(
             wall_s = time.perf_counter() - begin
             assert row["rows"] == rows, (name, row)
             spark_end_s, server_end_s = clock.now(name)
-            if turn:
+            if turn >= 0:
                 took[name].append((spark_end_s - spark_s, server_end_s - server_s, wall_s))
     found = {}
     for name, rounds in took.items():
@@ -248,7 +254,7 @@ def run() -> Iterator[dict[str, object]]:
         spark = session(*jars)
         spark.dataSource.register(Ready)
         try:
-            for size, rows in ((100, ROWS // TASKS * TASKS), (1024, ROWS // 3 // TASKS * TASKS)):
+            for size, rows in ((100, ROWS), (1024, ROWS // 3)):
                 yield from of_size(
                     spark,
                     broker.namesrv,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from pocketmq.common.units import plural
 from pocketmq.pipeline.jobs.common import command
 from pocketmq.pipeline.jobs.common.command import Job, JobFailed
 from pocketmq.pipeline.jobs.flow_control.rocketmq.lines import SERVER_ZONE
@@ -152,12 +153,12 @@ def _print(result: "Result") -> None:
     print_table(("begin_utc", "broker", "minutes", "refused", "ended_in_clients", "class", "cause"), rows)
     counts = result.counts
     passed = {name: count for name, count in counts.items() if name not in _READ}
-    note(f"{counts.get('files', 0):,} files, {counts.get('lines', 0):,} lines, {counts.get('events', 0):,} events")
+    note(", ".join(plural(counts.get(f"{what}s", 0), what) for what in ("file", "line", "event")))
     if passed:
         note("skipped: " + ", ".join(f"{name} {count:,}" for name, count in sorted(passed.items())))
     more = result.incidents_all - len(rows)
     if more > 0:
-        note(f"{more:,} smaller incidents are in the table incidents")
+        note(f"{plural(more, 'smaller incident')}: see the table incidents")
     note(f"tables: {result.output}" + (f", report: {result.report}" if result.report else ""))
 
 

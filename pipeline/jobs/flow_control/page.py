@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pocketmq.common.units import plural
 from pocketmq.pipeline.jobs.flow_control.chain import Chain, minute_text, ms
 from pocketmq.pipeline.jobs.flow_control.evidence import Incident
 
@@ -117,8 +118,9 @@ def _incidents(report: Report) -> list[str]:
         parts.append('<section class="incident">')
         parts.append(f"<h3>{_e(incident.broker)}: {_e(chains[0].summary)}</h3>")
         parts.append(
-            f'<p class="dim">{span}, {incident.minutes:,} minutes with trouble; {incident.refused:,} requests refused, '
-            f"{incident.sends_ended:,} sends ended in clients</p>"
+            f'<p class="dim">{span}, {plural(incident.minutes, "minute")} with trouble; '
+            f"{plural(incident.refused, 'request')} refused, "
+            f"{plural(incident.sends_ended, 'send')} ended in clients</p>"
         )
         for chain in chains:
             parts += _chain(chain)
@@ -126,7 +128,7 @@ def _incidents(report: Report) -> list[str]:
     more = report.incidents_all - min(len(report.incidents), INCIDENTS_SHOWN_MAX)
     if more > 0:
         parts.append(
-            f"<p>{more:,} smaller incidents are not shown; all are in the Parquet table <code>incidents</code>.</p>"
+            f"<p>{plural(more, 'smaller incident')} not shown; all are in the Parquet table <code>incidents</code>.</p>"
         )
     return parts
 

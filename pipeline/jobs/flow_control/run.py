@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pocketmq.common.errors import ConfigError
+from pocketmq.common.units import plural
 from pocketmq.pipeline.jobs.flow_control import page, plots
 from pocketmq.pipeline.jobs.flow_control.chain import Case, Chain, explain, minute_text
 from pocketmq.pipeline.jobs.flow_control.evidence import (
@@ -77,7 +78,7 @@ def analyze(
     from pyspark import StorageLevel
 
     _check_output(output, overwrite)
-    say(f"reading {len(paths):,} files")
+    say(f"reading {plural(len(paths), 'file')}")
     kept: list[DataFrame] = []
 
     def keep(frame: "DataFrame") -> "DataFrame":
