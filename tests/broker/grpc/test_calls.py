@@ -13,6 +13,7 @@ pytest.importorskip("h2", reason="gRPC needs h2: pip install 'pocketmq[grpc]'")
 
 from pocketmq.broker.app import BrokerApp
 from pocketmq.common.body_codec import CompressionType, compress_body
+from pocketmq.common.clock import SystemClock
 from pocketmq.common.record import COMPRESSED_FLAG
 from pocketmq.common.topics import TopicConfig
 from pocketmq.remoting.codes import RequestCode, ResponseCode
@@ -20,7 +21,7 @@ from pocketmq.remoting.grpc import messages as m
 from pocketmq.remoting.grpc.codes import ClientType, Code, GrpcStatus, MessageType
 from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody
 from tests.broker.conftest import Harness, eventually
-from tests.broker.grpc.grpc_rig import Rig, handle_of, id_of, message, system_of, topic
+from tests.broker.grpc.grpc_rig import HOUR_MS, Rig, handle_of, id_of, message, system_of, topic
 
 pytestmark = pytest.mark.usefixtures("brokers_in_memory")
 
@@ -538,3 +539,27 @@ async def test_a_consumer_is_asked_to_consume_a_message_and_for_its_stacks(harne
     trace = m.ThreadStackTrace(nonce=stacks.nonce, thread_stack_trace="main: here")
     rig.telemetry.send(m.TelemetryCommand(status=m.Status(code=20000), thread_stack_trace=trace))
     assert ConsumerRunningInfo.decode(bytes((await asked).body)).jstack == "main: here"
+
+
+# ---- recall --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_delayed_message_is_taken_back(rig: Rig) -> None:
+    """The receipt has the handle; a handle that is none is refused, and so is one of a message that is not delayed."""
+    due_ms = SystemClock().now_ms() + HOUR_MS
+    sent = await rig.sent(message_type=MessageType.DELAY, delivery_timestamp=m.Timestamp.of_ms(due_ms))
+    assert sent.recall_handle
+
+    async def recall(handle: str) -> m.RecallMessageResponse:
+        request = m.RecallMessageRequest(topic=topic(), recall_handle=handle)
+        return await rig.client.call("RecallMessage", request, m.RecallMessageResponse)
+
+    answer = await recall(sent.recall_handle)
+    assert answer.status is not None
+    assert answer.status.code == 20000, answer.status
+    assert answer.message_id
+    for handle in ("", "bm90aGluZw=="):
+        refused = await recall(handle)
+        assert refused.status is not None
+        assert refused.status.code != 20000
+    assert not (await rig.sent()).recall_handle
