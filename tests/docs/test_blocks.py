@@ -32,6 +32,7 @@ NOT_RUN: Final = {
     "docs/doctor.md": 2,
     "docs/durable-retry.md": 1,
     "docs/flow-control-report.md": 2,
+    "docs/grpc.md": 3,
     "docs/message-kinds.md": 1,
     "docs/migration.md": 1,
     "docs/offline.md": 5,

@@ -16,13 +16,19 @@ PUBLIC: list[Any] = [
     value for name in pocketmq.client.__all__ if inspect.isclass(value := getattr(pocketmq.client, name))
 ]
 CONNECTING = [kind for kind in PUBLIC if "namesrv" in inspect.signature(kind).parameters]
-FACES = [blocking.Producer, blocking.PullConsumer, blocking.PushConsumer, TransactionProducer]
+FACES = [
+    blocking.Producer,
+    blocking.PullConsumer,
+    blocking.PushConsumer,
+    blocking.SimpleConsumer,
+    TransactionProducer,
+]
 
 
 def made(kind: Any, **arguments: Any) -> ClientInstance:
     """Return the instance of an object of ``kind``."""
     needed = inspect.signature(kind).parameters
-    given = {"group": "g", "namesrv": ADDRESS, "check": print}
+    given = {"group": "g", "topic": "t", "namesrv": ADDRESS, "check": print}
     value = kind(**{name: each for name, each in given.items() if name in needed}, **arguments)
     if isinstance(value, ClientInstance):
         return value
@@ -38,6 +44,7 @@ def test_the_classes_that_connect_are_known() -> None:
         "Producer",
         "PullConsumer",
         "PushConsumer",
+        "SimpleConsumer",
         "StagedTransactions",
         "TransactionProducer",
     }
