@@ -1,13 +1,15 @@
 """Many receives as one request a broker, and the acknowledgements of one turn of the loop as another.
 
 Tasks that wait for a message share the pops: each broker has at most one under way, for as many messages as tasks wait
-for. A pop that brings more than is still wanted keeps the rest for the next receives, while their time lasts.
+for, as long as the most patient of them. A pop that brings more than is still wanted keeps the rest for the next
+receives; what nobody has asked for at half of its time is given back.
 
 Lives here: ``PopLanes``.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,6 +24,8 @@ RETRY_MS: Final = 1_000
 SETTLED_AT_ONCE: Final = 1_024
 FRESH_SHARE: Final = 0.5
 """A kept message is handed out while it has at least so much of its time."""
+ANSWER_MS: Final = 250
+"""How long beyond its time a receive waits for the answer of its broker, which counts that time itself."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +52,7 @@ class PopLanes:
     _errors: dict[str, PocketMQError] = field(default_factory=dict)
     """Broker → the error of its last pop."""
     _is_pop_due: bool = False
+    _giving_back: asyncio.TimerHandle | None = None
     _settlings: dict[str, list[Settling]] = field(default_factory=dict)
     _tasks: TaskSet = field(init=False)
 
@@ -69,15 +74,38 @@ class PopLanes:
         if not self._is_pop_due:  # once a turn: all that begin to wait in it share the pop
             self._is_pop_due = True
             loop.call_soon(self._pop, route)
+        impatient = loop.call_later((wait_ms + ANSWER_MS) / 1000, self._end_those_in_time)
         try:
             return await receiver.future
         except asyncio.CancelledError:
             if receiver.future.done() and not receiver.future.cancelled() and receiver.future.exception() is None:
-                self._kept.extend(receiver.future.result())  # it came just then: the next one gets it
+                self._keep(receiver.future.result())  # it came just then: the next one gets it
             raise
         finally:
+            impatient.cancel()
             if receiver in self._waiting:
                 self._waiting.remove(receiver)
+
+    def _give_back(self) -> None:
+        """Give back what nobody has asked for in half of its time."""
+        self._giving_back = None
+        now_ns = self.instance.clock.monotonic_ns()
+        fresh: deque[PoppedMessage] = deque()
+        for message in self._kept:
+            if message.left_ms(now_ns) >= FRESH_SHARE * message.invisible_ms:
+                fresh.append(message)
+            else:
+                self.settle(message, 0)  # somebody else gets it now
+        self._kept = fresh
+        self._keep(())
+
+    def _keep(self, messages: Sequence[PoppedMessage]) -> None:
+        self._kept.extend(messages)
+        if self._kept and self._giving_back is None:
+            now_ns = self.instance.clock.monotonic_ns()
+            left_ms = min(each.left_ms(now_ns) - FRESH_SHARE * each.invisible_ms for each in self._kept)
+            loop = asyncio.get_running_loop()
+            self._giving_back = loop.call_later(max(1.0, left_ms) / 1000, self._give_back)
 
     def _take_kept(self, count_max: int) -> list[PoppedMessage]:
         now_ns = self.instance.clock.monotonic_ns()
@@ -136,7 +164,7 @@ class PopLanes:
             if not receiver.future.done():
                 receiver.future.set_result(messages[at : at + receiver.count_max])
                 at += receiver.count_max
-        self._kept.extend(messages[at:])
+        self._keep(messages[at:])
 
     def _end_those_in_time(self) -> None:
         now_ns = self.instance.clock.monotonic_ns()
@@ -183,6 +211,9 @@ class PopLanes:
             if not receiver.future.done():
                 receiver.future.set_result([])
         self._waiting.clear()
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+            self._giving_back = None
         back = [self.settle(message, 0) for message in self._kept]
         self._kept.clear()
         if back:

@@ -38,6 +38,13 @@ TASKS: Final = [
         "tests/client/simple/test_simple_consumer.py::test_a_loop_acknowledges_and_renews",
     ),
     Row(
+        "client/simple/pop_lanes.py PopLanes.receive PopLanes._keep",
+        "a broker that never answers a pop, or answers when nobody waits any more",
+        "one timer a receive, which ends it; one timer for all messages that are kept, which gives them back",
+        "tests/client/simple/test_simple_consumer.py::test_a_short_wait_ends_beside_a_long_one"
+        " tests/client/simple/test_simple_consumer.py::test_what_nobody_asks_for_is_given_back",
+    ),
+    Row(
         "broker/group/group_notifier.py GroupNotifier._notify",
         "changes of membership without end",
         "one timer a group with a change, 200 ms",

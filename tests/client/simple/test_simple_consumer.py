@@ -103,6 +103,37 @@ async def test_a_receive_waits_for_a_message(producer: Producer, consumer: Simpl
     assert numbers(found) == list(range(8))
 
 
+async def test_a_short_wait_ends_beside_a_long_one(producer: Producer, consumer: SimpleConsumer, topic: str) -> None:
+    """Both share a request to the broker, which waits for as long as the patient one."""
+    await fill(producer, topic, 1)
+    await received(consumer, 1)
+    patient = asyncio.create_task(consumer.receive(wait_ms=HOUR_MS))
+    await asyncio.sleep(0)
+    assert await consumer.receive(wait_ms=1) is None
+    assert not patient.done()
+    await fill(producer, topic, 1)
+    assert await patient is not None
+
+
+async def test_what_nobody_asks_for_is_given_back(
+    broker: PocketBroker, producer: Producer, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pop brings a message for an hour when nobody waits any more: another consumer gets it, here as soon as it is
+    less than fresh."""
+    monkeypatch.setattr("pocketmq.client.simple.pop_lanes.FRESH_SHARE", 1.0)
+    await fill(producer, topic, 1)
+    async with SimpleConsumer(group, topic, broker.namesrv, invisible_ms=HOUR_MS) as first:
+        await first.receive(invisible_ms=1)
+        cancelled = asyncio.create_task(first.receive(wait_ms=HOUR_MS))
+        await eventually(lambda: broker.app.pop.service.count == 1)
+        cancelled.cancel()
+        async with SimpleConsumer(group, topic, broker.namesrv, invisible_ms=HOUR_MS) as second:
+            found = await second.receive(wait_ms=HOUR_MS)
+            assert found is not None
+            assert found.attempt > 1
+            await second.ack(found)
+
+
 async def test_a_receive_that_is_cancelled_loses_nothing(
     producer: Producer, consumer: SimpleConsumer, topic: str
 ) -> None:
