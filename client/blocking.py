@@ -376,7 +376,7 @@ class SimpleConsumer(_Face):
         return self._thread.call(self._inner.ack_batch(messages))
 
     def nack(self, message: PoppedMessage, delay_ms: int | None = None) -> None:
-        """Let a message come again; raises ``ReceiptExpired``."""
+        """Have a message redelivered; raises ``ReceiptExpired``."""
         self._thread.call(self._inner.nack(message, delay_ms))
 
     def extend(self, message: PoppedMessage, invisible_ms: int | None = None) -> None:

@@ -137,5 +137,5 @@ def dead(result: Settled, handle: ReceiptHandle) -> HandleDead:
     return HandleDead(
         "not acknowledged",
         why=f"message {handle.queue_offset} of queue {handle.queue_id}: {result.value}",
-        hint="the message comes again if it was not acknowledged; give it more time before it ends",
+        hint="an unacknowledged message is redelivered; extend its invisible time before it ends",
     )

@@ -12,7 +12,7 @@ from pocketmq.common.receipt_handle import ReceiptHandle
 class ReceiptExpired(ClientError):
     """A message was not acknowledged, or not given more time: its own time was over, or somebody else has it by now.
 
-    Nothing has changed; the message comes again, to this consumer or another one.
+    Nothing has changed; the message is redelivered, to this consumer or another one.
     """
 
     default_cause = Cause.TIMEOUT

@@ -41,8 +41,9 @@ class SimpleConsumer(Lifecycle):
     """Receives messages of one topic for a time, and acknowledges each by itself.
 
     Any number of consumers of a group share a topic, also one with a single queue. A message that is received is
-    invisible to the others for ``invisible_ms``. ``ack`` ends that for good; ``extend`` gives more time; ``nack``, and
-    the end of the time, let it come again, with one ``attempt`` more. After the group's attempts it is a dead letter.
+    invisible to the others for ``invisible_ms``. ``ack`` ends that for good; ``extend`` gives more time; after
+    ``nack``, or at the end of the time, it is redelivered, with one ``attempt`` more. After the group's attempts it is
+    a dead letter.
 
     At least once: a message whose time ends while it is worked on is received by somebody else as well. Its ``ack``
     raises ``ReceiptExpired`` then.
@@ -102,8 +103,7 @@ class SimpleConsumer(Lifecycle):
         self._running = True
 
     async def stop(self) -> None:
-        """Stop. Receives that wait return nothing; messages that nobody has acknowledged come again when their time is
-        over."""
+        """Stop. Receives that wait return nothing; unacknowledged messages are redelivered when their time is over."""
         if not self._running:
             return
         self._running = False
@@ -139,7 +139,7 @@ class SimpleConsumer(Lifecycle):
 
     async def __aiter__(self) -> AsyncGenerator[PoppedMessage, None]:
         """Iterate for ever. Each message is renewed while the body of the loop runs, and acknowledged when the next one
-        is asked for; leaving the loop lets the last one come again at once."""
+        is asked for; leaving the loop has the last one redelivered at once."""
         while self._running:
             message = await self.receive()
             if message is None:
@@ -158,8 +158,8 @@ class SimpleConsumer(Lifecycle):
     async def _ack_late(self, message: PoppedMessage) -> None:
         try:
             await self.ack(message)
-        except ReceiptExpired as error:  # it comes again, which the loop's body has to bear anyway
-            self.instance.log.warning("message_comes_again", topic=self.topic, error=str(error))
+        except ReceiptExpired as error:  # it is redelivered, and the loop's body has to bear that anyway
+            self.instance.log.warning("message_redelivered", topic=self.topic, error=str(error))
 
     async def _give_back(self, message: PoppedMessage) -> None:
         if self._running and not message.is_settled:
@@ -175,7 +175,7 @@ class SimpleConsumer(Lifecycle):
         await self._settle(message, ACKNOWLEDGE)
 
     async def nack(self, message: PoppedMessage, delay_ms: int | None = None) -> None:
-        """Let a message come again after ``delay_ms`` (0: at once; None: RocketMQ's times by the number of attempts).
+        """Have a message redelivered after ``delay_ms`` (0: at once; None: RocketMQ's times by the number of attempts).
         Raises ``ReceiptExpired``."""
         if delay_ms is None:
             delay_ms = BACKOFF_MS[min(message.attempt, len(BACKOFF_MS)) - 1]

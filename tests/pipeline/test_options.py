@@ -78,7 +78,7 @@ def test_habits_of_other_sources_are_explained(name: str, value: str, words: str
 
 
 def test_the_path_that_a_catalog_adds_is_passed_over() -> None:
-    Options({"path": "file:/work/spark-warehouse/orders"}, ("namesrv",))
+    Options({"path": "file:/somewhere/spark-warehouse/orders"}, ("namesrv",))
 
 
 @pytest.mark.parametrize(
