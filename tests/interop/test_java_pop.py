@@ -13,11 +13,16 @@ from pocketmq.remoting.protocol.body import Body, encode_body
 from pocketmq.remoting.protocol.group import SubscriptionGroupConfigBody
 from pocketmq.remoting.protocol.offset import QueryConsumerOffsetRequestHeader
 from pocketmq.remoting.protocol.pull import SetMessageRequestMode
-from tests.interop.java_clients import JavaClients
+from tests.interop.java_clients import JAVA_CLIENTS, JavaClients
 from tests.interop.pocketmq_server import PocketMQServer
 from tests.interop.python_side import new_name
 from tests.interop.test_java_consumers import send
 from tests.interop.toolchain import wait_until
+
+pytestmark = pytest.mark.parametrize(
+    "java", [client for client in JAVA_CLIENTS if client.startswith("5.3")], indirect=True, scope="session"
+)
+"""4.9 has no POP."""
 
 
 def set_pop(pocketmq: PocketMQServer, topic: str, group: str, **settings: bool) -> None:
@@ -56,35 +61,27 @@ def committed(pocketmq: PocketMQServer, topic: str, group: str) -> int:
     return asyncio.run(ask())
 
 
-@pytest.fixture
-def java_5(java: JavaClients) -> JavaClients:
-    """4.9 has no POP."""
-    if java.version != "5.3":
-        pytest.skip("4.9 has no POP")
-    return java
-
-
 def test_a_consumer_in_pop_mode_gets_every_message_and_acknowledges_it(
-    java_5: JavaClients, pocketmq: PocketMQServer
+    java: JavaClients, pocketmq: PocketMQServer
 ) -> None:
     """The committed offsets say so: they follow the lowest message in flight."""
     topic, group = new_name("Pop"), new_name("pop")
     bodies = send(pocketmq, topic, 60)
     set_pop(pocketmq, topic, group)
-    with java_5.started("push", group=group, topic=topic, pop=True) as consumer:
-        rows = java_5.received(consumer, 60, 60)
+    with java.started("push", group=group, topic=topic, pop=True) as consumer:
+        rows = java.received(consumer, 60, 60)
         assert sorted(row["body"] for row in rows) == sorted(bodies)
         assert all(row["properties"].get("POP_CK") for row in rows)
         wait_until(lambda: committed(pocketmq, topic, group) == 60, 20, "acknowledgements")
 
 
-def test_a_message_that_fails_comes_again_from_the_retry_topic(java_5: JavaClients, pocketmq: PocketMQServer) -> None:
+def test_a_message_that_fails_comes_again_from_the_retry_topic(java: JavaClients, pocketmq: PocketMQServer) -> None:
     """RECONSUME_LATER changes its invisible time; then it comes with one attempt more, under its own topic."""
     topic, group = new_name("PopRetry"), new_name("popretry")
     bodies = send(pocketmq, topic, 3)
     set_pop(pocketmq, topic, group)
-    with java_5.started("push", group=group, topic=topic, pop=True, laterTimes=1) as consumer:
-        rows = java_5.received(consumer, 6, 90)
+    with java.started("push", group=group, topic=topic, pop=True, laterTimes=1) as consumer:
+        rows = java.received(consumer, 6, 90)
         assert sorted(row["body"] for row in rows) == sorted(bodies * 2)
         again = [row for row in rows if row["reconsumeTimes"] == 1]
         assert sorted(row["body"] for row in again) == sorted(bodies)
@@ -92,19 +89,19 @@ def test_a_message_that_fails_comes_again_from_the_retry_topic(java_5: JavaClien
         wait_until(lambda: committed(pocketmq, topic, group) == 3, 20, "acknowledgements")
 
 
-def test_two_consumers_share_a_topic_message_by_message(java_5: JavaClients, pocketmq: PocketMQServer) -> None:
+def test_two_consumers_share_a_topic_message_by_message(java: JavaClients, pocketmq: PocketMQServer) -> None:
     """Each message once, whoever gets it."""
     topic, group = new_name("PopShare"), new_name("popshare")
     send(pocketmq, topic, 1)
     set_pop(pocketmq, topic, group)
     with (
-        java_5.started("push", group=group, topic=topic, pop=True) as first,
-        java_5.started("push", group=group, topic=topic, pop=True) as second,
+        java.started("push", group=group, topic=topic, pop=True) as first,
+        java.started("push", group=group, topic=topic, pop=True) as second,
     ):
         bodies = send(pocketmq, topic, 100)
 
         def seen() -> list[str]:
-            rows = [*java_5.received(first, 0, 1), *java_5.received(second, 0, 1)]
+            rows = [*java.received(first, 0, 1), *java.received(second, 0, 1)]
             return [row["body"] for row in rows]
 
         wait_until(lambda: len(seen()) >= 101, 60, "all messages")
