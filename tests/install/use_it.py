@@ -18,9 +18,9 @@ import sysconfig
 from pathlib import Path
 
 OPTIONAL = {
-    "atheris", "backports", "cryptography", "jinja2", "lz4", "markupsafe", "matplotlib", "opentelemetry", "pandas",
-    "psycopg", "pyarrow", "pymysql", "pyspark", "pytest", "redis", "rocksdict", "sqlalchemy", "starlette", "uvicorn",
-    "watchfiles", "yaml", "_pytest", "py4j",
+    "atheris", "backports", "cryptography", "h2", "hpack", "jinja2", "lz4", "markupsafe", "matplotlib",
+    "opentelemetry", "pandas", "psycopg", "pyarrow", "pymysql", "pyspark", "pytest", "redis", "rocksdict",
+    "sqlalchemy", "starlette", "uvicorn", "watchfiles", "yaml", "_pytest", "py4j",
 }  # fmt: skip
 """Packages of extras: a module that needs one says so at its import."""
 PAGES = ("README.md", "CHANGELOG.md", "docs/deployment.md", "docs/settings.md", "examples/flights/README.md")
