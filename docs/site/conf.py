@@ -4,6 +4,7 @@ The index, docs/README.md, is also the navigation: each heading is a door, each 
 The API pages list their names for readers of the repository; the site adds each name's docstring and signature.
 """
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -51,8 +52,19 @@ def _toctree(title: str, pages: list[str]) -> str:
 
 
 def with_docstrings(page: str) -> str:
-    """Return the API page with the signatures and docstrings of each module it has a heading for."""
-    return MODULE.sub(lambda m: f"{m[0]}\n```{{eval-rst}}\n.. automodule:: {m[1]}\n   :members:\n```\n", page)
+    """Return the API page with the signatures and docstrings of each module it has a heading for. What a package of it
+    exports as well is explained there."""
+    modules = [importlib.import_module(name) for name in MODULE.findall(page)]
+
+    def directive(match: re.Match[str]) -> str:
+        module = importlib.import_module(match[1])
+        inner = [each for each in modules if each.__name__.startswith(f"{match[1]}.")]
+        names = getattr(module, "__all__", ())
+        twice = [name for name in names if any(getattr(module, name) is getattr(each, name, 0) for each in inner)]
+        without = f"   :exclude-members: {', '.join(twice)}\n" if twice else ""
+        return f"{match[0]}\n```{{eval-rst}}\n.. automodule:: {match[1]}\n   :members:\n{without}```\n"
+
+    return MODULE.sub(directive, page)
 
 
 def outside(page: str, folder: Path) -> str:
