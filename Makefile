@@ -38,7 +38,7 @@ cluster: $(VENV)/.runtime ## name server, synchronous pair, second master (ARGS=
 setup: $(VENV)/.dev     ## everything a developer needs
 
 test: JOBS ?= 3
-test: $(VENV)/.dev      ## the tests, four to five minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
+test: $(VENV)/.dev      ## the tests, six to seven minutes on two cores (ARGS="tests/store -k recovery" JOBS=0)
 	@PYTHONPATH=src $(BIN)/python -m tests.java
 	POCKETMQ_TESTS=fast $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
