@@ -1,4 +1,4 @@
-"""Words of other tools for commands of ours: ``pocketmq send`` and ``pocketmq topicList`` are told what to type.
+"""Words of other tools for commands of ours: ``pocketmq send`` and ``pocketmq topicList`` get a hint at what to type.
 
 Lives here: ``OTHER_WORDS`` and ``ours_for``. They are no second names of commands: nothing runs by them.
 """

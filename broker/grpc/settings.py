@@ -1,4 +1,4 @@
-"""What a client is told about itself: its settings with the server's part filled in.
+"""The settings that a client gets back: its own with the server's part filled in.
 
 Source: RocketMQ 5.3.3 ``GrpcClientSettingsManager`` and the defaults of its ``ProxyConfig``. ``metric`` must be there:
 Python clients before 5.1.1 ignore settings without it.

@@ -241,7 +241,7 @@ async def _started(
 ) -> AsyncIterator[str]:
     """Start what the shape names, yield the ready line and what the store keeps, stop in reverse order.
 
-    ``on_failed``, ``still_wanted``: see ``BrokerApp``. ``manager`` is told of a long recovery.
+    ``on_failed``, ``still_wanted``: see ``BrokerApp``. ``manager`` learns of a long recovery.
     """
     clock = SystemClock()
     server_config = room_for_files(

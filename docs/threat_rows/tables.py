@@ -483,7 +483,7 @@ TABLES: Final = [
         "store/waiters.py Waiters._by_offset Waiters._by_deadline; store/commitlog/group_commit.py"
         " GroupCommit._leads GroupCommit._to_tell",
         "sends that wait for a disk or a slave",
-        "262,144 waiters, and the one that syncs for itself, each with its deadline; more are told at once",
+        "262,144 waiters, and the one that syncs for itself, each with its deadline; more are answered at once",
         "tests/store/commitlog/test_group_commit.py::test_too_many_waiters_are_an_answer"
         " tests/store/commitlog/test_group_commit.py::test_while_a_sending_thread_hangs_in_a_sync_all_get_their_timeout"
         " tests/store/ha/test_group_transfer.py::test_more_waiters_than_fit_are_told_at_once",

@@ -127,7 +127,7 @@ class Http2Connection(Connection):
         *,
         on_error: Callable[[str, Exception], None],
     ) -> None:
-        """``on_error(method, error)`` is told of errors that no service expected."""
+        """``on_error(method, error)`` gets the errors that no service expected."""
         super().__init__(owner)
         self.get_buffer = self._read_buffer  # type: ignore[method-assign]
         self._methods = methods
